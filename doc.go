@@ -7,7 +7,7 @@
 //
 // The way of a task through the packages (each package's comment has its part):
 //
-//	server/rest, client    a request comes in, as JSON (wire), or in process: app.Tasks
+//	server/rest, client    a request comes in, as JSON (api), or in process: app.Tasks
 //	server/console            or as a form of a page
 //	server/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
@@ -30,7 +30,7 @@
 //	client, intake, scanner, redistimer, control, operations, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, dedup
-//	store, queue, dispatch, wire, processor, configs, peerproof, tracing, tracing/otlp
+//	store, queue, dispatch, api, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
 //	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool

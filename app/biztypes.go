@@ -6,18 +6,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // BizTypes returns the business types and their load on this node.
 func (a *App) BizTypes() []client.BizType {
 	overdue, retrying := a.overdue(), a.scanner.Retrying()
-	list := []wire.BizType{}
+	list := []api.BizType{}
 	for _, b := range a.catalog.Load().All() {
 		list = append(list, a.bizType(b, overdue[b.ID], retrying[b.ID]))
 	}
@@ -25,23 +25,23 @@ func (a *App) BizTypes() []client.BizType {
 }
 
 // BizTypes returns the business types and their load on all nodes. A node that asks gets this node's.
-func (s status) BizTypes(ctx context.Context) ([]wire.BizType, error) {
+func (s status) BizTypes(ctx context.Context) ([]api.BizType, error) {
 	list := s.App.BizTypes()
 	s.addOthers(ctx, list)
 	return list, nil
 }
 
 // bizTypeOfAll is one of them.
-func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) wire.BizType {
-	list := []wire.BizType{a.bizType(b, a.overdue()[b.ID], a.scanner.Retrying()[b.ID])}
+func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) api.BizType {
+	list := []api.BizType{a.bizType(b, a.overdue()[b.ID], a.scanner.Retrying()[b.ID])}
 	a.addOthers(ctx, list)
 	return list[0]
 }
 
-func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) wire.BizType {
+func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) api.BizType {
 	stats, now := a.queue.Stats(b.ID), a.clock.Now()
-	shown := wire.BizType{
-		ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
+	shown := api.BizType{
+		ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 		QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Overdue: late.Count, Paused: a.paused(b.ID),
 		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, OldestRetry: secondsSince(now, again.Promised), OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
 		LastError: a.runner.LastError(b.ID), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
@@ -65,15 +65,15 @@ type loads struct {
 
 type nodeLoad struct {
 	at       time.Time // of the answer
-	bizTypes []wire.BizType
+	bizTypes []api.BizType
 }
 
 // addOthers adds the load of the other nodes.
-func (a *App) addOthers(ctx context.Context, list []wire.BizType) {
+func (a *App) addOthers(ctx context.Context, list []api.BizType) {
 	if a.forward == nil || intake.IsForwarded(ctx) {
 		return
 	}
-	index := make(map[wire.ID]*wire.BizType, len(list))
+	index := make(map[api.ID]*api.BizType, len(list))
 	for i := range list {
 		index[list[i].ID] = &list[i]
 	}
@@ -93,7 +93,7 @@ func (a *App) addOthers(ctx context.Context, list []wire.BizType) {
 	}
 }
 
-func addLoad(sum *wire.BizType, b wire.BizType, age float64) {
+func addLoad(sum *api.BizType, b api.BizType, age float64) {
 	sum.QueueDepth += b.QueueDepth
 	sum.Running += b.Running
 	sum.Overdue += b.Overdue

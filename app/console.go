@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // newConsole makes the console; nil if the configuration turns it off.
@@ -32,12 +32,12 @@ func (a *App) newConsole() *console.Console {
 type consoleOperator struct{ *App }
 
 // Pause implements console.Operator.
-func (o consoleOperator) Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error) {
+func (o consoleOperator) Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error) {
 	return o.decide(ctx, bizType, intake.ByConsole, p)
 }
 
 // Resume implements console.Operator.
-func (o consoleOperator) Resume(ctx context.Context, bizType string) (wire.BizType, error) {
+func (o consoleOperator) Resume(ctx context.Context, bizType string) (api.BizType, error) {
 	return o.resume(ctx, bizType, intake.ByConsole)
 }
 
@@ -90,19 +90,19 @@ func (a *App) watchPulse(ctx context.Context) error {
 const pulseTypes = 100
 
 // Pulse returns the state of this node, and its work in the last hour.
-func (s status) Pulse(ctx context.Context) wire.Pulse {
+func (s status) Pulse(ctx context.Context) api.Pulse {
 	ready := s.Ready(ctx)
-	p := wire.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []wire.PulseMinute{}, BizTypes: []wire.PulseType{}, Databases: []wire.PulseServer{}, Clocks: []wire.PulseClock{}}
+	p := api.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 	for _, m := range s.metrics.Recent().Minutes() {
 		p.Minutes = append(p.Minutes, pulseMinute(m))
 	}
 	for _, b := range s.App.BizTypes() {
 		p.Waiting, p.Running, p.Overdue = p.Waiting+b.QueueDepth, p.Running+b.Running, p.Overdue+b.Overdue
 		if b.QueueDepth+b.Running+b.Overdue > 0 {
-			p.BizTypes = append(p.BizTypes, wire.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue, Oldest: b.OldestOverdue})
+			p.BizTypes = append(p.BizTypes, api.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue, Oldest: b.OldestOverdue})
 		}
 	}
-	slices.SortFunc(p.BizTypes, func(a, b wire.PulseType) int {
+	slices.SortFunc(p.BizTypes, func(a, b api.PulseType) int {
 		return cmp.Or(b.Overdue-a.Overdue, b.Running-a.Running, cmp.Compare(a.Name, b.Name))
 	})
 	p.BizTypes = p.BizTypes[:min(pulseTypes, len(p.BizTypes))]
@@ -116,14 +116,14 @@ func (s status) Pulse(ctx context.Context) wire.Pulse {
 		p.Consul = new(s.cluster.Lost() == "")
 	}
 	for _, k := range s.skews() {
-		p.Clocks = append(p.Clocks, wire.PulseClock{Of: k.Of, Name: k.Name, Ahead: k.Ahead.Seconds()})
+		p.Clocks = append(p.Clocks, api.PulseClock{Of: k.Of, Name: k.Name, Ahead: k.Ahead.Seconds()})
 	}
 	return p
 }
 
-func (s status) pulseDatabase(d int) wire.PulseServer {
+func (s status) pulseDatabase(d int) api.PulseServer {
 	now := s.store.Condition(d)
-	said := wire.PulseServer{Up: now.Usable(), Since: wire.Time(now.Since), Answer: now.Slow.Seconds()}
+	said := api.PulseServer{Up: now.Usable(), Since: api.Time(now.Since), Answer: now.Slow.Seconds()}
 	switch {
 	case now.Down != nil:
 		said.Fault = "is out of reach: " + now.Down.Error()
@@ -135,14 +135,14 @@ func (s status) pulseDatabase(d int) wire.PulseServer {
 	return said
 }
 
-func pulseMinute(m metrics.Minute) wire.PulseMinute {
-	out := wire.PulseMinute{At: wire.Time(m.At), Submitted: m.Submitted, Runs: m.Runs, Failed: m.Failed, Late: []wire.LateCount{}}
+func pulseMinute(m metrics.Minute) api.PulseMinute {
+	out := api.PulseMinute{At: api.Time(m.At), Submitted: m.Submitted, Runs: m.Runs, Failed: m.Failed, Late: []api.LateCount{}}
 	for bound, n := range m.Late {
 		if math.IsInf(bound, 1) {
 			bound = 0 // JSON has no infinity
 		}
-		out.Late = append(out.Late, wire.LateCount{Under: bound, Runs: n})
+		out.Late = append(out.Late, api.LateCount{Under: bound, Runs: n})
 	}
-	slices.SortFunc(out.Late, func(a, b wire.LateCount) int { return cmp.Compare(a.Under, b.Under) })
+	slices.SortFunc(out.Late, func(a, b api.LateCount) int { return cmp.Compare(a.Under, b.Under) })
 	return out
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func (a *App) newControl() *control.Control {
@@ -53,61 +53,61 @@ const (
 type operator struct{ *App }
 
 // Pause implements rest.Operator.
-func (o operator) Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error) {
+func (o operator) Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error) {
 	return o.decide(ctx, bizType, byAPI, p)
 }
 
 // Resume implements rest.Operator.
-func (o operator) Resume(ctx context.Context, bizType string) (wire.BizType, error) {
+func (o operator) Resume(ctx context.Context, bizType string) (api.BizType, error) {
 	return o.resume(ctx, bizType, byAPI)
 }
 
 const maxReason = 255 // characters
 
-func (a *App) decide(ctx context.Context, bizType, by string, p wire.PauseRequest) (wire.BizType, error) {
+func (a *App) decide(ctx context.Context, bizType, by string, p api.PauseRequest) (api.BizType, error) {
 	b, ok := a.catalog.Load().ByName(bizType)
 	if !ok {
-		return wire.BizType{}, task.ErrNotFound
+		return api.BizType{}, task.ErrNotFound
 	}
 	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
-		return wire.BizType{}, &task.FieldError{Field: "reason", Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
+		return api.BizType{}, &task.FieldError{Field: "reason", Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
 	}
 	row := store.Control{BizType: b.ID, Paused: true, Reason: p.Reason, Actor: by}
 	if p.Until != nil {
 		now := a.clock.Now()
 		if row.Until = task.CeilMilli(p.Until.UTC()); !row.Until.After(now) || row.Until.After(now.Add(intake.MaxAhead)) {
-			return wire.BizType{}, &task.FieldError{Field: "until", Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
+			return api.BizType{}, &task.FieldError{Field: "until", Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
 				p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
 		}
 	}
 	if err := a.control.Set(ctx, row); err != nil {
-		return wire.BizType{}, err
+		return api.BizType{}, err
 	}
 	detail := p.Reason
 	if !row.Until.IsZero() {
-		detail = strings.TrimSpace("until " + wire.Time(row.Until).String() + " " + p.Reason)
+		detail = strings.TrimSpace("until " + api.Time(row.Until).String() + " " + p.Reason)
 	}
 	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "pause", Target: b.Name, Detail: detail})
 	return a.bizTypeOfAll(ctx, b), nil
 }
 
-func (a *App) resume(ctx context.Context, bizType, by string) (wire.BizType, error) {
+func (a *App) resume(ctx context.Context, bizType, by string) (api.BizType, error) {
 	b, ok := a.catalog.Load().ByName(bizType)
 	if !ok {
-		return wire.BizType{}, task.ErrNotFound
+		return api.BizType{}, task.ErrNotFound
 	}
 	if err := a.control.Set(ctx, store.Control{BizType: b.ID, Actor: by}); err != nil {
-		return wire.BizType{}, err
+		return api.BizType{}, err
 	}
 	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "resume", Target: b.Name})
 	return a.bizTypeOfAll(ctx, b), nil
 }
 
 // paused is the pause of a business type as the API shows it; nil: it is not paused.
-func (a *App) paused(bizType uint64) *wire.Pause {
+func (a *App) paused(bizType uint64) *api.Pause {
 	row, ok := a.control.Paused(bizType)
 	if !ok {
 		return nil
 	}
-	return &wire.Pause{By: row.Actor, Since: wire.Time(row.Changed), Until: wire.Time(row.Until), Reason: row.Reason}
+	return &api.Pause{By: row.Actor, Since: api.Time(row.Changed), Until: api.Time(row.Until), Reason: row.Reason}
 }

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/limits"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func (a *App) newLimits(owned owners) *limits.Limits {
@@ -115,11 +115,11 @@ func (b *borrower) askNode(ctx context.Context, m cluster.Member, sent time.Time
 	types := b.catalog.Load()
 	b.mu.Lock()
 	b.seq++
-	r := wire.LimitsRequest{From: b.from, Seq: b.seq}
+	r := api.LimitsRequest{From: b.from, Seq: b.seq}
 	b.mu.Unlock()
 	for _, a := range asks {
 		if t, ok := types.ByID(a.BizType); ok {
-			r.Asks = append(r.Asks, wire.LimitAsk{BizType: t.Name, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
+			r.Asks = append(r.Asks, api.LimitAsk{BizType: t.Name, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
 		}
 	}
 	if len(r.Asks) == 0 {
@@ -143,7 +143,7 @@ func (b *borrower) askNode(ctx context.Context, m cluster.Member, sent time.Time
 type lender struct{ *App }
 
 // Share implements rest.Limits.
-func (l lender) Share(r wire.LimitsRequest) wire.LimitsAnswer {
+func (l lender) Share(r api.LimitsRequest) api.LimitsAnswer {
 	types := l.catalog.Load()
 	var asks []limits.Ask
 	for _, a := range r.Asks {
@@ -151,10 +151,10 @@ func (l lender) Share(r wire.LimitsRequest) wire.LimitsAnswer {
 			asks = append(asks, limits.Ask{BizType: t.ID, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
 		}
 	}
-	answer := wire.LimitsAnswer{Grants: []wire.LimitGrant{}}
+	answer := api.LimitsAnswer{Grants: []api.LimitGrant{}}
 	for _, g := range l.limits.Answer(r.From, r.Seq, asks) {
 		if t, ok := types.ByID(g.BizType); ok {
-			answer.Grants = append(answer.Grants, wire.LimitGrant{BizType: t.Name, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
+			answer.Grants = append(answer.Grants, api.LimitGrant{BizType: t.Name, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
 		}
 	}
 	return answer

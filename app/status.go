@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -159,10 +159,10 @@ func (a *App) workingPartitions() []int {
 type status struct{ *App }
 
 // Cluster returns the nodes and their partitions.
-func (s status) Cluster(context.Context) (wire.Cluster, error) {
-	c := wire.Cluster{Node: s.node, Partitions: s.layout.Partitions, Now: wire.Time(s.clock.raw())}
+func (s status) Cluster(context.Context) (api.Cluster, error) {
+	c := api.Cluster{Node: s.node, Partitions: s.layout.Partitions, Now: api.Time(s.clock.raw())}
 	for _, m := range s.cluster.Members() {
-		node := wire.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		node := api.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
 		if m.Name == s.node {
 			node.Partitions = s.workingPartitions()
 		}
@@ -175,9 +175,9 @@ func (s status) Cluster(context.Context) (wire.Cluster, error) {
 // Ready reports whether this node works: the store answers and accepts writes, and the partitions' owners are
 // known. A database that is down, or a lost Consul, is reported and leaves the node ready: it still accepts
 // submits. Ready queries nothing; its data are a second old.
-func (s status) Ready(context.Context) wire.Readiness {
+func (s status) Ready(context.Context) api.Readiness {
 	list, ready := s.troubles()
-	r := wire.Readiness{Ready: ready, Degraded: []string{}}
+	r := api.Readiness{Ready: ready, Degraded: []string{}}
 	for _, t := range list {
 		reason := t.Reason
 		if t.Database >= 0 {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Tasks submits, changes and looks up the tasks of a center in the same process. Its methods are those of
@@ -83,14 +83,14 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	after, asOf, err := intake.CursorOf(wire.ListTasks, q.Cursor)
+	after, asOf, err := intake.CursorOf(api.ListTasks, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
 	p, err := t.service.List(ctx, intake.List{
 		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, AsOf: asOf, Limit: q.Limit,
 	})
-	return t.page(wire.ListTasks, p, err)
+	return t.page(api.ListTasks, p, err)
 }
 
 // ListAll reads tasks of all tables, in the order of table, action_time and job_id. A page may be short, or empty,
@@ -168,12 +168,12 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 
 // ListDead reads dead tasks, table by table, in each by job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
-	after, _, err := intake.CursorOf(wire.ListDead, q.Cursor)
+	after, _, err := intake.CursorOf(api.ListDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
 	p, err := t.service.ListDead(ctx, intake.Dead{BizType: q.BizType, Error: q.Error, Since: q.Since, Until: q.Until}, after, q.Limit)
-	return t.page(wire.ListDead, p, err)
+	return t.page(api.ListDead, p, err)
 }
 
 // Forecast counts the pending tasks that are due from now on, by steps of time.
@@ -218,7 +218,7 @@ func (t *Tasks) Audit(ctx context.Context, q client.Audit) (client.AuditPage, er
 	ask := intake.Audit{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: q.Limit}
 	if q.Cursor != "" {
 		var err error
-		if ask.After.At, ask.After.Database, ask.After.ID, err = wire.ParseAuditCursor([]byte(q.Cursor)); err != nil {
+		if ask.After.At, ask.After.Database, ask.After.ID, err = api.ParseAuditCursor([]byte(q.Cursor)); err != nil {
 			return client.AuditPage{}, &task.FieldError{Field: "cursor", Message: err.Error()}
 		}
 	}
@@ -234,8 +234,8 @@ func (t *Tasks) withETag(got task.Task, err error) (client.Task, error) {
 	if err != nil {
 		return client.Task{}, err
 	}
-	shown := wire.From(got, t.service.Types().NameOf(got.BizType))
-	shown.ETag = wire.ETag(&got)
+	shown := api.From(got, t.service.Types().NameOf(got.BizType))
+	shown.ETag = api.ETag(&got)
 	return shown, nil
 }
 
@@ -267,7 +267,7 @@ func tags(opts []client.ChangeOption) (ifMatch []string, err error) {
 	if c.IfMatch == nil {
 		return nil, nil
 	}
-	if ifMatch, err = wire.ParseIfMatch(c.IfMatch); err != nil {
+	if ifMatch, err = api.ParseIfMatch(c.IfMatch); err != nil {
 		err = &task.FieldError{Field: "If-Match", Message: err.Error()}
 	}
 	return ifMatch, err

@@ -6,19 +6,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // unworked lists the partitions that no node has worked for longer than a take-over takes, and the partitions whose owner
 // does not answer this node. A single node has none: the databases that it does not hold are a separate fault.
-func (a *App) unworked() (list []wire.Unworked) {
+func (a *App) unworked() (list []api.Unworked) {
 	c, ok := a.cluster.(*cluster.Consul)
 	if !ok || a.draining.Load() {
 		return nil
 	}
 	for _, i := range c.Idle() {
-		u := wire.Unworked{Partitions: i.Partitions, Node: i.Node, Address: i.Address, Session: i.Session}
+		u := api.Unworked{Partitions: i.Partitions, Node: i.Node, Address: i.Address, Session: i.Session}
 		if i.Node == "" {
 			u.Reason = fmt.Sprintf("no node has taken them for %s; look at /readyz and at the log of each node", i.For.Round(time.Second))
 		} else {
@@ -36,13 +36,13 @@ func (a *App) unworked() (list []wire.Unworked) {
 		if !silent || len(m.Partitions) == 0 || s.times < 2 && d == 0 {
 			continue
 		}
-		list = append(list, wire.Unworked{
+		list = append(list, api.Unworked{
 			Partitions: m.Partitions, Node: m.Name, Address: m.Address, Session: m.Session,
 			Reason: fmt.Sprintf("%s holds them and has not answered this node since %s (%v); if it is dead, they are free when its session ends, within %s of its last heartbeat; %s",
 				holder(m.Name, m.Address), s.since.UTC().Format(time.RFC3339), s.err, c.SessionEndsWithin(), endSession(m.Session)),
 		})
 	}
-	slices.SortFunc(list, func(a, b wire.Unworked) int { return cmp.Compare(a.Node, b.Node) })
+	slices.SortFunc(list, func(a, b api.Unworked) int { return cmp.Compare(a.Node, b.Node) })
 	return list
 }
 
@@ -55,7 +55,7 @@ func endSession(session string) string {
 	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul ends it now", session)
 }
 
-func describeUnworked(u wire.Unworked) string {
+func describeUnworked(u api.Unworked) string {
 	return fmt.Sprintf("%d partitions: %s", len(u.Partitions), u.Reason)
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // ChangeOption is a condition of a change.
@@ -49,7 +49,7 @@ type Key struct {
 
 // path gives the path of a task, or of an action on it, as taskPath does by the job_id.
 func (k Key) path(action string) (string, error) {
-	bizID, err := wire.BizIDOf(k.BizID, k.BizKey)
+	bizID, err := api.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
 		return "", invalid("query", err)
 	}
@@ -107,9 +107,9 @@ func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) e
 }
 
 func (c *Client) cancel(ctx context.Context, path string, opts []ChangeOption) error {
-	var out wire.Cancelled
+	var out api.Cancelled
 	_, err := c.do(ctx, http.MethodPost, path, nil, &out, opts...)
-	if err == nil && out.Outcome != wire.OutcomeCancelled { // the server is no timeout center
+	if err == nil && out.Outcome != api.OutcomeCancelled { // the server is no timeout center
 		err = fmt.Errorf("%s: the answer has the outcome %.64q", path, out.Outcome)
 	}
 	return err
@@ -124,9 +124,9 @@ type Change struct {
 	Past       string         // what becomes of an ActionTime more than 5 s ago: Refuse (the default) or Fire
 }
 
-// Request gives the change as package wire has it. The error, a *task.FieldError, names what JSON cannot carry.
-func (c Change) Request() (r wire.ChangeRequest, err error) {
-	r = wire.ChangeRequest{Delay: (*wire.Duration)(c.Delay), Attribute: c.Attribute, Timeout: wire.Duration(c.Timeout), Past: wire.Past(c.Past)}
+// Request gives the change as package api has it. The error, a *task.FieldError, names what JSON cannot carry.
+func (c Change) Request() (r api.ChangeRequest, err error) {
+	r = api.ChangeRequest{Delay: (*api.Duration)(c.Delay), Attribute: c.Attribute, Timeout: api.Duration(c.Timeout), Past: api.Past(c.Past)}
 	if c.Attribute != nil && !utf8.ValidString(*c.Attribute) {
 		return r, notText("attribute")
 	}

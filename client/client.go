@@ -10,7 +10,7 @@
 //
 //	if errors.Is(err, task.ErrUnavailable) { … } // try again
 //
-// It shares with the server only the JSON shapes (package wire), the words (package
+// It shares with the server only the JSON shapes (package api), the words (package
 // task) and the rules for connections (package httppool). It repeats no request, except at another server (WithServers).
 // A submit that got no answer may or may not be stored. It is safe to repeat only with a DedupKey.
 package client
@@ -28,35 +28,35 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/httppool"
-	"github.com/timeoutcenter/toc/wire"
 )
 
-// The shapes that the API takes and answers, as package wire declares them.
+// The shapes that the API takes and answers, as package api declares them.
 type (
-	Task         = wire.Task        // a task
-	Why          = wire.Why         // where a task waits, and what holds it
-	FailedRun    = wire.FailedRun   // a failed run of a task, as Why returns it
-	BizTypePause = wire.Pause       // why and how long a business type is paused
-	ID           = wire.ID          // a 64-bit id, such as a job_id
-	BizID        = wire.BizID       // a business's own id: a number, or a text
-	BatchResult  = wire.BatchResult // what became of one task of a batch
-	TaskError    = wire.BatchError  // why one task of a batch was not stored
-	Page         = wire.Page        // a part of a list of tasks
-	RedriveDead  = wire.DeadRequest // asks to redrive many dead tasks; all of it may be left out
-	Redriven     = wire.Redriven    // what became of a RedriveDead
-	DiscardDead  = wire.DeadRequest // asks to discard many dead tasks; all of it may be left out
-	Discarded    = wire.Discarded   // what became of a DiscardDead
-	Retried      = wire.Retried     // what became of a Retry
-	Forecast     = wire.Forecast    // how many tasks are due when
-	DeadGroups   = wire.DeadGroups  // dead tasks by their error
-	DeadGroup    = wire.DeadGroup   // dead tasks that died of the same error
-	Operation    = wire.Operation   // a redrive or discard at a rate
-	AuditPage    = wire.AuditPage   // a part of the audit
-	AuditEntry   = wire.AuditEntry  // who did what
-	Cluster      = wire.Cluster     // who owns what
-	Node         = wire.Node        // one node of the cluster
-	BizType      = wire.BizType     // a business type and how much it has to do on the node that answered
+	Task         = api.Task        // a task
+	Why          = api.Why         // where a task waits, and what holds it
+	FailedRun    = api.FailedRun   // a failed run of a task, as Why returns it
+	BizTypePause = api.Pause       // why and how long a business type is paused
+	ID           = api.ID          // a 64-bit id, such as a job_id
+	BizID        = api.BizID       // a business's own id: a number, or a text
+	BatchResult  = api.BatchResult // what became of one task of a batch
+	TaskError    = api.BatchError  // why one task of a batch was not stored
+	Page         = api.Page        // a part of a list of tasks
+	RedriveDead  = api.DeadRequest // asks to redrive many dead tasks; all of it may be left out
+	Redriven     = api.Redriven    // what became of a RedriveDead
+	DiscardDead  = api.DeadRequest // asks to discard many dead tasks; all of it may be left out
+	Discarded    = api.Discarded   // what became of a DiscardDead
+	Retried      = api.Retried     // what became of a Retry
+	Forecast     = api.Forecast    // how many tasks are due when
+	DeadGroups   = api.DeadGroups  // dead tasks by their error
+	DeadGroup    = api.DeadGroup   // dead tasks that died of the same error
+	Operation    = api.Operation   // a redrive or discard at a rate
+	AuditPage    = api.AuditPage   // a part of the audit
+	AuditEntry   = api.AuditEntry  // who did what
+	Cluster      = api.Cluster     // who owns what
+	Node         = api.Node        // one node of the cluster
+	BizType      = api.BizType     // a business type and how much it has to do on the node that answered
 )
 
 // Client calls one timeout center. It is safe for concurrent use.
@@ -153,9 +153,9 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any, opt
 func checkFilter(body any) error {
 	texts := map[string]string{}
 	switch b := body.(type) {
-	case wire.DeadRequest:
+	case api.DeadRequest:
 		texts = map[string]string{"biz_type": b.BizType, "error": b.Error}
-	case wire.PauseRequest:
+	case api.PauseRequest:
 		texts = map[string]string{"reason": b.Reason}
 	}
 	for field, text := range texts {

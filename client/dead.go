@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // ListDead narrows a look-up of dead tasks.
@@ -52,7 +52,7 @@ func (c *Client) DeadGroups(ctx context.Context, bizType string) (DeadGroups, er
 
 // Operations lists the latest redrives and discards that have a rate, the latest first; limit 0 is 100.
 func (c *Client) Operations(ctx context.Context, limit int) ([]Operation, error) {
-	var out wire.Operations
+	var out api.Operations
 	_, err := c.do(ctx, http.MethodGet, "/v1/operations"+query("limit", strconv.Itoa(cmp.Or(limit, 100))), nil, &out)
 	return out.Operations, err
 }

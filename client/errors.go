@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Error is the server's refusal: an RFC 9457 problem. errors.Is and errors.As find in it what
@@ -76,7 +76,7 @@ func (e *Error) Unwrap() (known []error) {
 			known = append(known, &task.FieldError{Field: field, Message: f.Message})
 		}
 	case http.StatusServiceUnavailable:
-		return wire.Unavailable(e.Detail)
+		return api.Unavailable(e.Detail)
 	}
 	return known
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // ErrLeaseLost is the cause of a run's context that has ended because the center says that the lease is over: somebody else
@@ -134,7 +134,7 @@ func (e *extender) due(now time.Time) (due []*heldLease, left, wait time.Duratio
 func (e *extender) extend(ctx context.Context, due []*heldLease, left time.Duration) {
 	list := make([]Settlement, len(due))
 	for i, l := range due {
-		list[i] = Settlement{Lease: l.lease, Do: Extend, TTR: wire.Duration(e.worker.TTR)}
+		list[i] = Settlement{Lease: l.lease, Do: Extend, TTR: api.Duration(e.worker.TTR)}
 	}
 	sent := time.Now()
 	asking, cancel := context.WithTimeout(ctx, min(5*time.Second, max(time.Second, left/2)))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
@@ -18,7 +19,6 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func TestMain(m *testing.M) { testrig.Main(m) }
@@ -81,14 +81,14 @@ func (observer) Submitted(task.BizType, int) {}
 
 type calm struct{}
 
-func (calm) Cluster(context.Context) (wire.Cluster, error) {
-	return wire.Cluster{Node: "n1", Partitions: 4, Nodes: []wire.Node{{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}}}, nil
+func (calm) Cluster(context.Context) (api.Cluster, error) {
+	return api.Cluster{Node: "n1", Partitions: 4, Nodes: []api.Node{{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}}}, nil
 }
 
-func (calm) BizTypes(context.Context) ([]wire.BizType, error) {
-	return []wire.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
+func (calm) BizTypes(context.Context) ([]api.BizType, error) {
+	return []api.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
 }
 
-func (calm) Pulse(context.Context) wire.Pulse { return wire.Pulse{} }
+func (calm) Pulse(context.Context) api.Pulse { return api.Pulse{} }
 
-func (calm) Ready(context.Context) wire.Readiness { return wire.Readiness{Ready: true} }
+func (calm) Ready(context.Context) api.Readiness { return api.Readiness{Ready: true} }

@@ -6,16 +6,16 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
-// The shapes that consumers of pull types get and send, as package wire declares them.
+// The shapes that consumers of pull types get and send, as package api declares them.
 type (
-	Leased       = wire.LeaseAnswer // tasks that a consumer has for a while
-	LeasedTask   = wire.LeasedTask  // one of them
-	LeaseID      = wire.Lease       // names the hand-out of a task
-	Settlement   = wire.Settlement  // what a consumer does with a lease
-	SettleResult = wire.Settled     // what became of a settlement
+	Leased       = api.LeaseAnswer // tasks that a consumer has for a while
+	LeasedTask   = api.LeasedTask  // one of them
+	LeaseID      = api.Lease       // names the hand-out of a task
+	Settlement   = api.Settlement  // what a consumer does with a lease
+	SettleResult = api.Settled     // what became of a settlement
 )
 
 // Values of Settlement.Do.
@@ -30,10 +30,10 @@ const (
 
 // Values of SettleResult.Result.
 const (
-	SettledOK          = wire.SettledOK
-	SettledLost        = wire.SettledLost        // the lease is over or was settled before: nothing was changed
-	SettledInvalid     = wire.SettledInvalid     // this is no lease
-	SettledUnavailable = wire.SettledUnavailable // it cannot be decided now: send it again
+	SettledOK          = api.SettledOK
+	SettledLost        = api.SettledLost        // the lease is over or was settled before: nothing was changed
+	SettledInvalid     = api.SettledInvalid     // this is no lease
+	SettledUnavailable = api.SettledUnavailable // it cannot be decided now: send it again
 )
 
 // AskLease asks for tasks of a pull type.
@@ -53,10 +53,10 @@ func (c *Client) Lease(ctx context.Context, bizType string, q AskLease) (Leased,
 	return out, err
 }
 
-func (q AskLease) request() wire.LeaseRequest {
-	r := wire.LeaseRequest{Max: max(1, q.Max), Wait: (*wire.Duration)(&q.Wait)}
+func (q AskLease) request() api.LeaseRequest {
+	r := api.LeaseRequest{Max: max(1, q.Max), Wait: (*api.Duration)(&q.Wait)}
 	if q.TTR != 0 {
-		r.TTR = (*wire.Duration)(&q.TTR)
+		r.TTR = (*api.Duration)(&q.TTR)
 	}
 	return r
 }
@@ -64,7 +64,7 @@ func (q AskLease) request() wire.LeaseRequest {
 // Settle settles up to 1,000 leases. The results are in the order of the list. After an error they are unknown: send
 // the list again, and what is lost then may have been settled by the first request.
 func (c *Client) Settle(ctx context.Context, list ...Settlement) ([]SettleResult, error) {
-	var out wire.SettleAnswer
-	_, err := c.do(ctx, http.MethodPost, "/v1/leases/settle", wire.SettleRequest{Settle: list}, &out)
+	var out api.SettleAnswer
+	_, err := c.do(ctx, http.MethodPost, "/v1/leases/settle", api.SettleRequest{Settle: list}, &out)
 	return out.Results, err
 }

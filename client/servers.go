@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // WithServers adds further servers of the same center, as New takes one: each takes any request. A request goes to the one
@@ -124,22 +124,22 @@ func goesOn(err error, repeatable bool) bool {
 // isRepeatable reports whether a request may reach the center twice without harm.
 func isRepeatable(method string, body any) bool {
 	switch b := body.(type) {
-	case wire.SubmitRequest:
+	case api.SubmitRequest:
 		return hasKey(&b)
-	case wire.BatchRequest:
+	case api.BatchRequest:
 		for i := range b.Tasks {
 			if !hasKey(&b.Tasks[i]) {
 				return false
 			}
 		}
 		return true
-	case wire.SettleRequest:
-		return !slices.ContainsFunc(b.Settle, func(s wire.Settlement) bool { return s.Do != Extend })
+	case api.SettleRequest:
+		return !slices.ContainsFunc(b.Settle, func(s api.Settlement) bool { return s.Do != Extend })
 	}
 	return method == http.MethodGet
 }
 
 // hasKey reports whether a submit makes no second task. One that moves the first task, by a delay say, is not repeated.
-func hasKey(s *wire.SubmitRequest) bool {
+func hasKey(s *api.SubmitRequest) bool {
 	return s.DedupKey != "" && (s.OnDuplicate == "" || s.OnDuplicate == "keep")
 }

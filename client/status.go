@@ -6,7 +6,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // Cluster returns the nodes and the partitions that each of them owns.
@@ -17,7 +17,7 @@ func (c *Client) Cluster(ctx context.Context) (Cluster, error) {
 }
 
 // Pulse returns the state of a node and its work in the last hour, as nodes ask each other for their consoles.
-func (c *Client) Pulse(ctx context.Context) (out wire.Pulse, err error) {
+func (c *Client) Pulse(ctx context.Context) (out api.Pulse, err error) {
 	_, err = c.do(ctx, http.MethodGet, "/v1/cluster/pulse", nil, &out)
 	return out, err
 }
@@ -25,24 +25,24 @@ func (c *Client) Pulse(ctx context.Context) (out wire.Pulse, err error) {
 // Wake sends a node up to 1000 tasks in its partitions that are due soon, as
 // nodes do among themselves. It returns how many of them the node has queued.
 func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err error) {
-	in := wire.WakeRequest{JobIDs: make([]ID, len(jobIDs))}
+	in := api.WakeRequest{JobIDs: make([]ID, len(jobIDs))}
 	for i, id := range jobIDs {
 		in.JobIDs[i] = ID(id)
 	}
-	var out wire.Woken
+	var out api.Woken
 	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/wake", in, &out)
 	return out.Taken, err
 }
 
 // ShareLimits asks a node for what it does not use of the limits of business types, as nodes do among themselves.
-func (c *Client) ShareLimits(ctx context.Context, r wire.LimitsRequest) (out wire.LimitsAnswer, err error) {
+func (c *Client) ShareLimits(ctx context.Context, r api.LimitsRequest) (out api.LimitsAnswer, err error) {
 	_, err = c.do(ctx, http.MethodPost, "/v1/cluster/limits", r, &out)
 	return out, err
 }
 
 // Unanswered asks a node which of its questions for leases to this node have no answer, as nodes do among themselves.
 func (c *Client) Unanswered(ctx context.Context) (questions []uint64, err error) {
-	var out wire.Unanswered
+	var out api.Unanswered
 	_, err = c.do(ctx, http.MethodGet, "/v1/cluster/unanswered", nil, &out)
 	for _, q := range out.Questions {
 		questions = append(questions, uint64(q))
@@ -57,8 +57,8 @@ type Pause struct {
 }
 
 // Request is the body that asks for it.
-func (p Pause) Request() wire.PauseRequest {
-	r := wire.PauseRequest{Reason: p.Reason}
+func (p Pause) Request() api.PauseRequest {
+	r := api.PauseRequest{Reason: p.Reason}
 	if !p.Until.IsZero() {
 		r.Until = &p.Until
 	}
@@ -79,7 +79,7 @@ func (c *Client) Resume(ctx context.Context, bizType string) (BizType, error) {
 // Retry makes the pending tasks of a business type run now that have failed and would run again later. With a rate (tasks a second)
 // it starts an operation and returns at once; with 0 it waits until all are retried, for 20 s at most: then an Operation goes on.
 func (c *Client) Retry(ctx context.Context, bizType string, rate float64) (out Retried, err error) {
-	_, err = c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/retry", wire.RetryRequest{Rate: rate}, &out)
+	_, err = c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/retry", api.RetryRequest{Rate: rate}, &out)
 	return out, err
 }
 
@@ -90,7 +90,7 @@ func (c *Client) decide(ctx context.Context, bizType, verb string, in any) (out 
 
 // BizTypes lists the configured business types.
 func (c *Client) BizTypes(ctx context.Context) ([]BizType, error) {
-	var out wire.BizTypes
+	var out api.BizTypes
 	_, err := c.do(ctx, http.MethodGet, "/v1/biz-types", nil, &out)
 	return out.BizTypes, err
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Submit asks for one task. It fires at ActionTime, Delay from when the server gets it, or
@@ -47,12 +47,12 @@ const (
 	Fire   = "fire"   // the task is due at once; its DueTime is the ActionTime
 )
 
-// Request gives the submit as package wire has it. The error, a *task.FieldError, names a
+// Request gives the submit as package api has it. The error, a *task.FieldError, names a
 // field that is missing, or that JSON cannot carry: encoding/json would send U+FFFD instead.
-func (s Submit) Request() (wire.SubmitRequest, error) {
-	b := wire.SubmitRequest{
-		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: wire.Duration(s.Timeout), OnDuplicate: wire.OnDuplicate(s.OnDuplicate),
-		Past: wire.Past(s.Past),
+func (s Submit) Request() (api.SubmitRequest, error) {
+	b := api.SubmitRequest{
+		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: api.Duration(s.Timeout), OnDuplicate: api.OnDuplicate(s.OnDuplicate),
+		Past: api.Past(s.Past),
 	}
 	for _, f := range []struct{ name, text string }{{"biz_type", s.BizType}, {"attribute", s.Attribute}, {"dedup_key", s.DedupKey}} {
 		if !utf8.ValidString(f.text) {
@@ -60,14 +60,14 @@ func (s Submit) Request() (wire.SubmitRequest, error) {
 		}
 	}
 	var err error
-	if b.BizID, err = wire.BizIDOf(s.BizID, s.BizKey); err != nil {
+	if b.BizID, err = api.BizIDOf(s.BizID, s.BizKey); err != nil {
 		return b, err
 	}
 	switch {
 	case !s.ActionTime.IsZero():
 		b.ActionTime, err = actionTime(s.ActionTime)
 	case s.Delay != 0 || s.Now:
-		b.Delay = (*wire.Duration)(&s.Delay)
+		b.Delay = (*api.Duration)(&s.Delay)
 	default:
 		err = &task.FieldError{Field: "action_time", Message: "is missing; give ActionTime, Delay or Now"}
 	}
@@ -108,14 +108,14 @@ func (c *Client) Submit(ctx context.Context, s Submit) (Submitted, error) {
 // each of them, in order. One that is refused does not spoil the rest. After an
 // *Error with a 4xx status none is stored; any other error leaves it open.
 func (c *Client) SubmitBatch(ctx context.Context, list []Submit) ([]BatchResult, error) {
-	body := wire.BatchRequest{Tasks: make([]wire.SubmitRequest, len(list))}
+	body := api.BatchRequest{Tasks: make([]api.SubmitRequest, len(list))}
 	for i, s := range list {
 		var err error
 		if body.Tasks[i], err = s.Request(); err != nil {
 			return nil, fmt.Errorf("task %d: %w", i, invalid("body", err))
 		}
 	}
-	var out wire.BatchAnswer
+	var out api.BatchAnswer
 	_, err := c.do(ctx, http.MethodPost, "/v1/tasks/batch", body, &out)
 	return out.Results, err
 }
@@ -170,7 +170,7 @@ func (c *Client) Forecast(ctx context.Context, q AskForecast) (f Forecast, err e
 
 // List looks up the tasks of a biz_id in the order of their submission.
 func (c *Client) List(ctx context.Context, q List) (Page, error) {
-	bizID, err := wire.BizIDOf(q.BizID, q.BizKey)
+	bizID, err := api.BizIDOf(q.BizID, q.BizKey)
 	if err != nil {
 		return Page{}, invalid("query", err)
 	}

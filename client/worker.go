@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Worker leases the tasks of a pull type, runs them, extends the leases of long runs, and settles them. The clock of this machine
@@ -166,7 +166,7 @@ func (w *Worker) run(ctx context.Context, t LeasedTask, leases *extender, o *out
 		return
 	}
 	if d, ok := processor.RetryPause(err); ok {
-		o.settlement.RetryAfter = (*wire.Duration)(&d)
+		o.settlement.RetryAfter = (*api.Duration)(&d)
 	}
 	w.logger().Warn("run failed", "biz_type", w.BizType, "job_id", uint64(t.Task.JobID), "attempt", t.Attempt, "error", err)
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Cluster returns the owner of each partition. The owner decides about the partition's tasks, because only its
@@ -32,11 +32,11 @@ type Peer interface {
 	// Running asks the owner whether a task runs. After an error the answer is unknown.
 	Running(ctx context.Context, jobID uint64) (Running, bool, error)
 	// Why asks the owner why a task waits. After an error the answer is unknown.
-	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	Why(ctx context.Context, jobID uint64) (api.Why, error)
 	// Lease asks for tasks of the node itself. With a Wait it returns none, but waits until one is due there.
-	Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error)
+	Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error)
 	// Settle settles leases of tasks that the node owns. After an error the results are unknown.
-	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
+	Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error)
 }
 
 // singleNode is the cluster of a node that owns everything.

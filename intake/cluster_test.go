@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // fleet is a cluster whose partition 3 is another node's, as long as owns is nil.
@@ -108,8 +108,8 @@ func (p *peer) Running(ctx context.Context, id uint64) (intake.Running, bool, er
 	return intake.Running{Node: "theirs"}, true, p.ask("running")
 }
 
-func (p *peer) Why(context.Context, uint64) (wire.Why, error) {
-	return wire.Why{Node: "theirs"}, p.ask("why")
+func (p *peer) Why(context.Context, uint64) (api.Why, error) {
+	return api.Why{Node: "theirs"}, p.ask("why")
 }
 
 func (p *peer) notify(tasks ...task.Task) {
@@ -359,7 +359,7 @@ func TestTheOwnerExplains(t *testing.T) {
 		require.NoError(t, err)
 		row, err = r.store.Get(t.Context(), row.JobID)
 		require.NoError(t, err)
-		require.Equal(t, []wire.FailedRun{{Attempt: 1, At: wire.Time(row.Modified), Error: "boom"}}, said.FailedRuns)
+		require.Equal(t, []api.FailedRun{{Attempt: 1, At: api.Time(row.Modified), Error: "boom"}}, said.FailedRuns)
 		c.peer.err = intake.Unavailable("no answer")
 		said, err = r.Why(t.Context(), row.JobID)
 		require.NoError(t, err)
@@ -372,10 +372,10 @@ func TestTheOwnerExplains(t *testing.T) {
 	})
 }
 
-func (p *peer) Lease(_ context.Context, _ intake.Lease) (wire.LeaseAnswer, error) {
-	return wire.LeaseAnswer{}, p.ask("lease")
+func (p *peer) Lease(_ context.Context, _ intake.Lease) (api.LeaseAnswer, error) {
+	return api.LeaseAnswer{}, p.ask("lease")
 }
 
-func (p *peer) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled, error) {
-	return make([]wire.Settled, len(list)), p.ask("settle")
+func (p *peer) Settle(_ context.Context, list []api.Settlement) ([]api.Settled, error) {
+	return make([]api.Settled, len(list)), p.ask("settle")
 }

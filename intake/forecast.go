@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Bounds of a Forecast.
@@ -104,16 +104,16 @@ func countBy(list []store.Upcoming, step time.Duration, scale float64) []DueAt {
 }
 
 // Wire converts a forecast.
-func (f Forecasted) Wire(types *task.Types) wire.Forecast {
-	out := wire.Forecast{
-		AsOf: wire.Time(f.AsOf), StepSeconds: int(f.Step / time.Second), Estimated: f.Estimated,
-		Buckets: make([]wire.DueBucket, len(f.Buckets)), Crowded: make([]wire.DueSecond, len(f.Crowded)),
+func (f Forecasted) Wire(types *task.Types) api.Forecast {
+	out := api.Forecast{
+		AsOf: api.Time(f.AsOf), StepSeconds: int(f.Step / time.Second), Estimated: f.Estimated,
+		Buckets: make([]api.DueBucket, len(f.Buckets)), Crowded: make([]api.DueSecond, len(f.Crowded)),
 	}
 	for i, d := range f.Buckets {
-		out.Buckets[i] = wire.DueBucket{At: wire.Time(d.At), BizType: types.NameOf(d.BizType), Due: d.Due}
+		out.Buckets[i] = api.DueBucket{At: api.Time(d.At), BizType: types.NameOf(d.BizType), Due: d.Due}
 	}
 	for i, d := range f.Crowded {
-		out.Crowded[i] = wire.DueSecond{Second: wire.Time(d.At), BizType: types.NameOf(d.BizType), Due: d.Due}
+		out.Crowded[i] = api.DueSecond{Second: api.Time(d.At), BizType: types.NameOf(d.BizType), Due: d.Due}
 	}
 	return out
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/why"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // The number of tasks in a page: the default, and the maximum.
@@ -91,16 +91,16 @@ const whyTimeout = time.Second
 // Why returns where a task waits and the reasons, or its outcome. It asks the owner of the task's partition. If
 // the owner does not answer, it answers from the facts of this node. It returns task.ErrNotFound if there is no
 // such task.
-func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
+func (s *Service) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 	p, err := s.partition(jobID)
 	if err != nil {
-		return wire.Why{}, err
+		return api.Why{}, err
 	}
 	f := why.Facts{Now: s.cfg.Now(), Node: s.cfg.Node, Partition: why.Partition{Number: p, Owned: s.owns(p)}}
 	if !f.Partition.Owned && !IsForwarded(ctx) {
 		peer, err := s.cfg.Cluster.Owner(p)
 		if err == nil {
-			var said wire.Why
+			var said api.Why
 			if said, err = peer.Why(ctx, jobID); err == nil {
 				return said, nil
 			}
@@ -113,7 +113,7 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
 	f.Task, f.Unread = s.cfg.Store.Get(read, jobID)
 	switch {
 	case errors.Is(f.Unread, task.ErrNotFound):
-		return wire.Why{}, f.Unread
+		return api.Why{}, f.Unread
 	case f.Unread != nil:
 		f.Task = task.Task{JobID: jobID}
 	default:

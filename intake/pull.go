@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/tracing"
-	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -57,13 +57,13 @@ type Lease struct {
 //
 // The errors are task.ErrNotFound (no such business type), task.FieldError, and task.ErrUnavailable if no node could hand
 // out anything.
-func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) {
+func (s *Service) Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error) {
 	b, err := s.pullType(q.BizType)
 	if err != nil {
-		return wire.LeaseAnswer{}, err
+		return api.LeaseAnswer{}, err
 	}
 	if err := q.check(); err != nil {
-		return wire.LeaseAnswer{}, err
+		return api.LeaseAnswer{}, err
 	}
 	waiting, stop := context.WithTimeout(ctx, q.Wait)
 	defer stop()
@@ -75,20 +75,20 @@ func (s *Service) Lease(ctx context.Context, q Lease) (wire.LeaseAnswer, error) 
 		err = c.leaseHere(noWait, q.Max)
 	default: // another node asks when it is worth while to ask for tasks; see waiters
 		if err = s.cfg.Puller.AwaitDue(waiting, b.ID); err != nil && waiting.Err() == nil {
-			return wire.LeaseAnswer{}, Unavailable("%v", err)
+			return api.LeaseAnswer{}, Unavailable("%v", err)
 		}
 	}
 	if ctx.Err() != nil {
 		s.giveBack(ctx, c.got)
-		return wire.LeaseAnswer{}, ctx.Err()
+		return api.LeaseAnswer{}, ctx.Err()
 	}
 	if len(c.got) > 0 || waiting.Err() != nil && q.Wait > 0 || errors.Is(err, worker.ErrStopped) || errors.Is(err, queue.ErrClosed) {
 		err = nil
 	}
 	if c.got == nil {
-		c.got = []wire.LeasedTask{}
+		c.got = []api.LeasedTask{}
 	}
-	return wire.LeaseAnswer{Tasks: c.got, Paused: s.cfg.Queue.IsPaused(b.ID)}, err
+	return api.LeaseAnswer{Tasks: c.got, Paused: s.cfg.Queue.IsPaused(b.ID)}, err
 }
 
 func (s *Service) pullType(name string) (task.BizType, error) {
@@ -124,7 +124,7 @@ type consumer struct {
 	ctx     context.Context
 	bizType task.BizType
 	ask     Lease
-	got     []wire.LeasedTask
+	got     []api.LeasedTask
 }
 
 // lease asks all nodes, and then waits until one of them has a task that is due.
@@ -198,7 +198,7 @@ func (c *consumer) leaseNow(peers []Peer) error {
 // partAnswer is what another node has given of a part.
 type partAnswer struct {
 	peer  Peer
-	tasks []wire.LeasedTask
+	tasks []api.LeasedTask
 	err   error
 }
 
@@ -242,8 +242,8 @@ func (c *consumer) leaseHere(wait context.Context, most int) error {
 		t := &leased[i]
 		shown := *t
 		shown.ActionTime = t.Promised() // as it was before the lease, but for the pauses of earlier runs
-		c.got = append(c.got, wire.LeasedTask{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}, ExpiresAt: wire.Time(t.ActionTime),
-			Attempt: t.Attempts + 1, Traceparent: tracing.Valid(t.Trace), Task: wire.From(shown, c.bizType.Name)})
+		c.got = append(c.got, api.LeasedTask{Lease: api.Lease{JobID: api.ID(t.JobID), Number: t.Lease}, ExpiresAt: api.Time(t.ActionTime),
+			Attempt: t.Attempts + 1, Traceparent: tracing.Valid(t.Trace), Task: api.From(shown, c.bizType.Name)})
 	}
 	return err
 }
@@ -267,13 +267,13 @@ func (c *consumer) leaseThere(p Peer) error {
 
 // askThere asks another node for tasks. It does not hang up when the consumer does: what the node has leased by then must be
 // given back.
-func (c *consumer) askThere(p Peer, most int) (wire.LeaseAnswer, error) {
+func (c *consumer) askThere(p Peer, most int) (api.LeaseAnswer, error) {
 	return p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: most, TTR: c.ask.TTR})
 }
 
 // giveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
 // does not answer it goes on in the background, until they are over or this node stops.
-func (s *Service) giveBack(ctx context.Context, list []wire.LeasedTask) {
+func (s *Service) giveBack(ctx context.Context, list []api.LeasedTask) {
 	ctx = context.WithoutCancel(ctx)
 	if list = s.tryGiveBack(ctx, list); len(list) == 0 {
 		return
@@ -287,19 +287,19 @@ func (s *Service) giveBack(ctx context.Context, list []wire.LeasedTask) {
 }
 
 // tryGiveBack returns the leases that are neither given back nor over.
-func (s *Service) tryGiveBack(ctx context.Context, list []wire.LeasedTask) (rest []wire.LeasedTask) {
+func (s *Service) tryGiveBack(ctx context.Context, list []api.LeasedTask) (rest []api.LeasedTask) {
 	if len(list) == 0 {
 		return nil
 	}
-	settle := make([]wire.Settlement, len(list))
+	settle := make([]api.Settlement, len(list))
 	for i, t := range list {
-		settle[i] = wire.Settlement{Lease: t.Lease.String(), Do: wire.Do(worker.Release)}
+		settle[i] = api.Settlement{Lease: t.Lease.String(), Do: api.Do(worker.Release)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, giveBackWithin)
 	defer cancel()
 	results, _ := s.Settle(ctx, settle)
 	for i, r := range results {
-		if r.Result == wire.SettledUnavailable && list[i].ExpiresAt.Time().After(s.cfg.Now()) {
+		if r.Result == api.SettledUnavailable && list[i].ExpiresAt.Time().After(s.cfg.Now()) {
 			rest = append(rest, list[i])
 		}
 	}
@@ -319,25 +319,25 @@ func (s *Service) Close() {
 
 // Settle settles leases, each at the owner of its task. The results are in the order of the list: also after an error of
 // a node or a database, which concerns its own leases only.
-func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+func (s *Service) Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error) {
 	if n := len(list); n < 1 || n > MaxSettle {
 		return nil, &task.FieldError{Field: "settle", Message: fmt.Sprintf("holds %d settlements; give 1 to %d", n, MaxSettle)}
 	}
-	results := make([]wire.Settled, len(list))
+	results := make([]api.Settled, len(list))
 	var here []worker.Settlement
 	var hereAt []int
 	away := make(map[Peer][]int)
 	for i := range list {
-		results[i] = wire.Settled{Lease: list[i].Lease, Result: wire.SettledUnavailable}
+		results[i] = api.Settled{Lease: list[i].Lease, Result: api.SettledUnavailable}
 		if err := checkSettlement(&list[i]); err != nil {
 			err.Field = fmt.Sprintf("settle[%d].%s", i, err.Field)
 			return nil, err
 		}
-		lease, err := wire.ParseLease(list[i].Lease)
+		lease, err := api.ParseLease(list[i].Lease)
 		p, impossible := s.partition(uint64(lease.JobID))
 		switch {
 		case err != nil || impossible != nil:
-			results[i].Result = wire.SettledInvalid
+			results[i].Result = api.SettledInvalid
 		case s.cfg.Cluster.Term(p) != 0:
 			here, hereAt = append(here, settlementOf(&list[i], lease)), append(hereAt, i)
 		default:
@@ -350,7 +350,7 @@ func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Se
 	for peer, at := range away {
 		asked.Go(func() {
 			for at := range slices.Chunk(at, maxPart) {
-				part := make([]wire.Settlement, len(at))
+				part := make([]api.Settlement, len(at))
 				for k, i := range at {
 					part[k] = list[i]
 					part[k].Error = task.Reason(list[i].Error)
@@ -371,7 +371,7 @@ func (s *Service) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Se
 	return results, nil
 }
 
-func checkSettlement(s *wire.Settlement) *task.FieldError {
+func checkSettlement(s *api.Settlement) *task.FieldError {
 	switch ttr := time.Duration(s.TTR); {
 	case ttr != 0 && (ttr < MinTTR || ttr > MaxTTR):
 		return ttrError("ttr", ttr).(*task.FieldError)
@@ -381,7 +381,7 @@ func checkSettlement(s *wire.Settlement) *task.FieldError {
 	return nil
 }
 
-func settlementOf(s *wire.Settlement, lease wire.Lease) worker.Settlement {
+func settlementOf(s *api.Settlement, lease api.Lease) worker.Settlement {
 	return worker.Settlement{JobID: uint64(lease.JobID), Lease: lease.Number, Do: worker.Do(s.Do),
 		RetryAfter: (*time.Duration)(s.RetryAfter), TTR: time.Duration(s.TTR), Error: s.Error}
 }

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -29,16 +29,16 @@ type distant struct {
 	left      int
 }
 
-func (d *distant) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+func (d *distant) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
 	if q.Wait == 0 {
 		d.asked.Add(1)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.left == 0 || time.Now().Before(d.due) {
-			return wire.LeaseAnswer{}, nil
+			return api.LeaseAnswer{}, nil
 		}
 		d.left--
-		return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Attempt: 1}}}, nil
+		return api.LeaseAnswer{Tasks: []api.LeasedTask{{Attempt: 1}}}, nil
 	}
 	d.most.Store(max(d.most.Load(), d.questions.Add(1)))
 	defer d.questions.Add(-1)
@@ -50,9 +50,9 @@ func (d *distant) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, 
 	d.mu.Unlock()
 	select {
 	case <-time.After(wait):
-		return wire.LeaseAnswer{}, nil
+		return api.LeaseAnswer{}, nil
 	case <-ctx.Done():
-		return wire.LeaseAnswer{}, ctx.Err()
+		return api.LeaseAnswer{}, ctx.Err()
 	}
 }
 
@@ -156,24 +156,24 @@ func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
 // slow is another node that answers late, and is told what becomes of its leases.
 type slow struct {
 	*distant
-	settled []wire.Settlement
+	settled []api.Settlement
 	until   time.Time // when its leases end; zero: now
 	down    time.Time // it does not answer settlements before
 	refused int
 }
 
-func (s *slow) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+func (s *slow) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
 	<-time.After(time.Second)
-	return wire.LeaseAnswer{Tasks: []wire.LeasedTask{{Lease: wire.Lease{JobID: 7, Number: 8}, ExpiresAt: wire.Time(s.until), Attempt: 1}}}, ctx.Err()
+	return api.LeaseAnswer{Tasks: []api.LeasedTask{{Lease: api.Lease{JobID: 7, Number: 8}, ExpiresAt: api.Time(s.until), Attempt: 1}}}, ctx.Err()
 }
 
-func (s *slow) Settle(_ context.Context, list []wire.Settlement) ([]wire.Settled, error) {
+func (s *slow) Settle(_ context.Context, list []api.Settlement) ([]api.Settled, error) {
 	if time.Now().Before(s.down) {
 		s.refused++
 		return nil, intake.Unavailable("it is down")
 	}
 	s.settled = append(s.settled, list...)
-	return make([]wire.Settled, len(list)), nil
+	return make([]api.Settled, len(list)), nil
 }
 
 // elsewhere is a cluster in which another node has everything.
@@ -193,7 +193,7 @@ func TestAConsumerThatLeavesGivesBack(t *testing.T) {
 		defer leave()
 		_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, []wire.Settlement{{Lease: wire.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
+		require.Equal(t, []api.Settlement{{Lease: api.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
 	})
 }
 
@@ -244,7 +244,7 @@ func TestLeasesDoNotWaitForANodeThatStandsStill(t *testing.T) {
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
 		<-time.After(2 * time.Second)
 		synctest.Wait()
-		require.Equal(t, []wire.Settlement{{Lease: wire.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
+		require.Equal(t, []api.Settlement{{Lease: api.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
 	})
 }
 
@@ -297,7 +297,7 @@ func TestRefusedLeases(t *testing.T) {
 		require.ErrorIs(t, err, task.ErrNotFound)
 		_, err = s.Settle(t.Context(), nil)
 		require.ErrorContains(t, err, "settle: holds 0")
-		_, err = s.Settle(t.Context(), []wire.Settlement{{Lease: "a-b", Do: "extend", TTR: 1}})
+		_, err = s.Settle(t.Context(), []api.Settlement{{Lease: "a-b", Do: "extend", TTR: 1}})
 		require.ErrorContains(t, err, "settle[0].ttr: is 1ns")
 	})
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	toc "github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
-	toc "github.com/timeoutcenter/toc/wire"
 )
 
 // The largest question between nodes and the largest answer go through, and more is refused by its name. (At 799f0ec answers were

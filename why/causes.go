@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // cause is one reason why a task waits. It returns a sentence, or "" if it does not apply.
@@ -318,7 +318,7 @@ func inSlot(f *Facts) string {
 		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after", f.Slot.Key)
 	case f.Found.Lacks:
 		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; node %s puts it there before its time if that is more than two scans away", f.Slot.Key, f.Node)
-	case f.where() != wire.WhySlot:
+	case f.where() != api.WhySlot:
 		return ""
 	case f.Found.Err != nil:
 		return fmt.Sprintf("it should be in its slot %s in Redis, which does not say so: %v", f.Slot.Key, f.Found.Err)

@@ -5,15 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Of explains a task.
-func Of(f Facts) wire.Why {
-	w := wire.Why{State: wire.WhyUnknown, Where: f.where(), Node: f.Node, Next: wire.Time(f.next()), Because: []string{}, FailedRuns: wire.FailedRunsOf(f.Failed)}
+func Of(f Facts) api.Why {
+	w := api.Why{State: api.WhyUnknown, Where: f.where(), Node: f.Node, Next: api.Time(f.next()), Because: []string{}, FailedRuns: api.FailedRunsOf(f.Failed)}
 	if f.Unread == nil {
 		w.State = f.Task.Status.String()
 	}
@@ -51,15 +51,15 @@ func (f *Facts) isRunning() bool { return f.Queue.Seen.State == queue.Running }
 func (f *Facts) where() string {
 	switch {
 	case f.isDone():
-		return wire.WhyDone
+		return api.WhyDone
 	case f.isRunning() || f.isLeased():
-		return wire.WhyRunning
+		return api.WhyRunning
 	case f.isQueued():
-		return wire.WhyQueue
+		return api.WhyQueue
 	case f.Unread == nil && f.Place == dispatch.Slot && f.Partition.Owned && !f.Found.Lacks: // only the owner looks
-		return wire.WhySlot
+		return api.WhySlot
 	default:
-		return wire.WhyStore
+		return api.WhyStore
 	}
 }
 
@@ -92,7 +92,7 @@ func (f *Facts) typeName() string {
 }
 
 // moment writes a time as everywhere in the API.
-func moment(t time.Time) string { return wire.Time(t).String() }
+func moment(t time.Time) string { return api.Time(t).String() }
 
 // ago writes how long something lasts, to a second; below ten seconds to a millisecond.
 func (f *Facts) ago(since time.Time) string {

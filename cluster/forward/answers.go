@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // answer converts the owner's answer to the errors of package task; answered reports whether the owner has
@@ -56,7 +56,7 @@ func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) 
 	}
 	b, known := n.cfg.Catalog.Load().ByName(answered.BizType)
 	if !known { // removed from the configuration: the answer has its id
-		id, err := wire.ParseID(answered.BizType)
+		id, err := api.ParseID(answered.BizType)
 		if err != nil {
 			return t, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
 		}

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // node is another node of the cluster.
@@ -97,13 +97,13 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 }
 
 // Why asks the owner why a task waits.
-func (n *node) Why(ctx context.Context, jobID uint64) (wire.Why, error) {
-	return ask(ctx, n, jobID, func(ctx context.Context) (wire.Why, error) { return n.owner.Why(ctx, jobID) })
+func (n *node) Why(ctx context.Context, jobID uint64) (api.Why, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (api.Why, error) { return n.owner.Why(ctx, jobID) })
 }
 
 // Settle asks the node to settle leases.
-func (n *node) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
-	return ask(ctx, n, 0, func(ctx context.Context) ([]wire.Settled, error) { return n.owner.Settle(ctx, list...) })
+func (n *node) Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error) {
+	return ask(ctx, n, 0, func(ctx context.Context) ([]api.Settled, error) { return n.owner.Settle(ctx, list...) })
 }
 
 // retryPause is the pause before the second attempt to connect.

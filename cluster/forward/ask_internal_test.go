@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // quiet is a node without a log.
@@ -39,8 +39,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		"reset":                   {[]error{reset}, task.ErrUnavailable, nil},
 		"too late":                {[]error{context.DeadlineExceeded}, task.ErrUnavailable, nil},
 		"not now":                 {[]error{&client.Error{Status: 503}}, task.ErrUnavailable, nil},
-		"not begun":               {[]error{&client.Error{Status: 503, Detail: wire.DetailNotBegun}}, task.ErrUnavailable, task.ErrNotBegun},
-		"locked":                  {[]error{&client.Error{Status: 503, Detail: wire.DetailLocked}}, task.ErrUnavailable, task.ErrLocked},
+		"not begun":               {[]error{&client.Error{Status: 503, Detail: api.DetailNotBegun}}, task.ErrUnavailable, task.ErrNotBegun},
+		"locked":                  {[]error{&client.Error{Status: 503, Detail: api.DetailLocked}}, task.ErrUnavailable, task.ErrLocked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Ahead asks another node for its clock, and returns how far this node's clock is ahead of it: from least to
@@ -30,18 +30,18 @@ func (f *Forwarder) Ahead(ctx context.Context, m cluster.Member) (least, most ti
 }
 
 // ShareLimits asks another node for what it does not use of the limits of business types.
-func (f *Forwarder) ShareLimits(ctx context.Context, m cluster.Member, r wire.LimitsRequest) (wire.LimitsAnswer, error) {
-	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.LimitsAnswer, error) { return c.ShareLimits(ctx, r) })
+func (f *Forwarder) ShareLimits(ctx context.Context, m cluster.Member, r api.LimitsRequest) (api.LimitsAnswer, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (api.LimitsAnswer, error) { return c.ShareLimits(ctx, r) })
 }
 
 // BizTypes asks another node for its load.
-func (f *Forwarder) BizTypes(ctx context.Context, m cluster.Member) ([]wire.BizType, error) {
-	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) ([]wire.BizType, error) { return c.BizTypes(ctx) })
+func (f *Forwarder) BizTypes(ctx context.Context, m cluster.Member) ([]api.BizType, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) ([]api.BizType, error) { return c.BizTypes(ctx) })
 }
 
 // Pulse asks another node how it is.
-func (f *Forwarder) Pulse(ctx context.Context, m cluster.Member) (wire.Pulse, error) {
-	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (wire.Pulse, error) { return c.Pulse(ctx) })
+func (f *Forwarder) Pulse(ctx context.Context, m cluster.Member) (api.Pulse, error) {
+	return askMember(ctx, f, m, func(ctx context.Context, c *client.Client) (api.Pulse, error) { return c.Pulse(ctx) })
 }
 
 // askMember asks a node that need not own anything. The error is a task.ErrUnavailable.

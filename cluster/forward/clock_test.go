@@ -8,14 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // The clock of another node is known within the time of its answer.
 func TestAhead(t *testing.T) {
-	node, now := "n2", func() string { return wire.Time(time.Now().Add(-time.Minute)).String() }
+	node, now := "n2", func() string { return api.Time(time.Now().Add(-time.Minute)).String() }
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = fmt.Fprintf(w, `{"node":%q,"partitions":4,"nodes":[],"now":%q}`, node, now())

@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // unanswered are the questions for leases of which no answer has arrived: nobody has the leases that it may hold.
@@ -61,15 +61,15 @@ func (f *Forwarder) Unanswered(node string) (questions []uint64) {
 }
 
 // Lease asks the node for due tasks of its partitions. With q.Wait it only waits until the node has one.
-func (n *node) Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error) {
+func (n *node) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
 	ask := client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR}
 	if q.Wait > 0 {
-		return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (wire.LeaseAnswer, error) {
+		return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (api.LeaseAnswer, error) {
 			return n.waiter.Lease(ctx, q.BizType, ask)
 		})
 	}
 	question := n.unanswered.add()
-	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout, func(ctx context.Context) (wire.LeaseAnswer, error) {
+	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout, func(ctx context.Context) (api.LeaseAnswer, error) {
 		return n.owner.Lease(ctx, q.BizType, ask)
 	})
 	if !errors.Is(err, task.ErrUnavailable) {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // mustBeGiven marks flags as required. A name that is no flag is a mistake in this
@@ -26,7 +26,7 @@ func mustBeGiven(cmd *cobra.Command, names ...string) {
 
 // jobID reads an ID argument.
 func jobID(arg string) (uint64, error) {
-	id, err := wire.ParseID(arg)
+	id, err := api.ParseID(arg)
 	if err != nil {
 		return 0, usageError{err}
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // topMetrics is a scrape of a node; the runs and their lateness are those of the given number of rounds.
@@ -65,7 +65,7 @@ func TestTopPicture(t *testing.T) {
 		{metrics: topMetrics(t, 1, first)}, {metrics: topMetrics(t, 5, second)}, silent,
 	}}
 	now := reading{at: at, cluster: nodes, nodes: []nodeReading{
-		{ready: wire.Readiness{Ready: true, Degraded: []string{"database 1 is out of reach: no answer"}}, metrics: topMetrics(t, 3, first)},
+		{ready: api.Readiness{Ready: true, Degraded: []string{"database 1 is out of reach: no answer"}}, metrics: topMetrics(t, 3, first)},
 		{metrics: topMetrics(t, 2, second)}, // it was restarted
 		silent,
 	}}

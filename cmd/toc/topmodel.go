@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // top is the picture of a center, as toc top --json prints it.
 type top struct {
-	At         wire.Time     `json:"at"`
+	At         api.Time      `json:"at"`
 	Partitions int           `json:"partitions"`
 	NoOwner    int           `json:"without_owner"`
 	Faults     []topFault    `json:"faults"`
@@ -77,7 +77,7 @@ func (s series) sum(metric, label, value string) (sum float64) {
 // newTop makes the picture from two readings.
 func newTop(before, now reading) top {
 	t := top{
-		At: wire.Time(now.at), Partitions: now.cluster.Partitions, Faults: []topFault{}, BizTypes: []topBizType{}, Nodes: []topNode{}, Databases: []topDatabase{},
+		At: api.Time(now.at), Partitions: now.cluster.Partitions, Faults: []topFault{}, BizTypes: []topBizType{}, Nodes: []topNode{}, Databases: []topDatabase{},
 	}
 	earlier := make(map[string]series)
 	for i, n := range before.cluster.Nodes {

@@ -16,9 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/httppool"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // topAnswerWithin bounds each reading: a node that hangs must not stop the picture.
@@ -34,7 +34,7 @@ type reading struct {
 // nodeReading is one node's part of a reading.
 type nodeReading struct {
 	err     error // why it did not answer; the rest is then empty
-	ready   wire.Readiness
+	ready   api.Readiness
 	metrics series
 }
 

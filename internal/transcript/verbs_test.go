@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/virtual"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // args are the arguments of a step: words, and options like in=5s.
@@ -194,11 +194,11 @@ func onTask(do func(ctx context.Context, api *client.Client, id uint64, in time.
 	}
 }
 
-func settle(do wire.Do) func(a args) {
+func settle(do api.Do) func(a args) {
 	return func(a args) {
-		q := client.Settlement{Lease: cmp.Or(a.s.leases[a.words[0]], a.words[0]), Do: do, TTR: wire.Duration(a.duration(a.options["ttr"])), Error: a.options["error"]}
+		q := client.Settlement{Lease: cmp.Or(a.s.leases[a.words[0]], a.words[0]), Do: do, TTR: api.Duration(a.duration(a.options["ttr"])), Error: a.options["error"]}
 		if after, ok := a.options["after"]; ok {
-			q.RetryAfter = new(wire.Duration(a.duration(after)))
+			q.RetryAfter = new(api.Duration(a.duration(after)))
 		}
 		a.ask(func(ctx context.Context, api *client.Client) (string, error) {
 			got, err := api.Settle(ctx, q)

@@ -15,10 +15,10 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/tracing"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Cluster is a Kafka cluster.
@@ -212,14 +212,14 @@ const (
 )
 
 func (p *Processor) record(t *task.Task) *kgo.Record {
-	shown := wire.From(*t, p.bizType)
+	shown := api.From(*t, p.bizType)
 	r := &kgo.Record{
 		Value: []byte(t.Attribute),
 		Headers: []kgo.RecordHeader{
 			{Key: headerJobID, Value: strconv.AppendUint(nil, t.JobID, 10)},
 			{Key: headerBizType, Value: []byte(p.bizType)},
 			{Key: headerBizID, Value: []byte(shown.BizID.String())},
-			{Key: headerDueTime, Value: []byte(wire.Time(t.Promised()).String())},
+			{Key: headerDueTime, Value: []byte(api.Time(t.Promised()).String())},
 			{Key: headerAttempt, Value: strconv.AppendInt(nil, int64(t.Attempts)+1, 10)},
 		},
 	}

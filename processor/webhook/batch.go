@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Limits implements processor.Limited.
@@ -43,7 +43,7 @@ func (w *Processor) several(tasks []task.Task) message {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = wire.From(tasks[i], w.bizType).AppendJSON(body)
+		body = api.From(tasks[i], w.bizType).AppendJSON(body)
 	}
 	m := message{id: "batch_" + rand.Text(), body: append(body, ']')}
 	if len(tasks) == 1 {
@@ -71,7 +71,7 @@ func (w *Processor) verdicts(resp *http.Response, tasks []task.Task, verdicts []
 		return // a 2xx for all
 	}
 	for i := range tasks {
-		switch r := byID[wire.ID(tasks[i].JobID)]; {
+		switch r := byID[api.ID(tasks[i].JobID)]; {
 		case r != nil:
 			verdicts[i] = w.resultOf(r)
 		case err != nil:
@@ -85,7 +85,7 @@ func (w *Processor) verdicts(resp *http.Response, tasks []task.Task, verdicts []
 // readResults reads the results of a 2xx, at most most bytes of it. Without results, as in an object of the receiver's own or a
 // text, the map is nil. After an error it has the results that came before the error: an answer whose form is wrong must not
 // count as a yes.
-func readResults(resp *http.Response, most int64) (byID map[wire.ID]*result, err error) {
+func readResults(resp *http.Response, most int64) (byID map[api.ID]*result, err error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	text := bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff"))) // .NET's UTF-8 begins with this mark
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -104,7 +104,7 @@ func readResults(resp *http.Response, most int64) (byID map[wire.ID]*result, err
 }
 
 // decodeResults decodes an answer one result after the other.
-func decodeResults(d *json.Decoder) (byID map[wire.ID]*result, err error) {
+func decodeResults(d *json.Decoder) (byID map[api.ID]*result, err error) {
 	switch start, err := d.Token(); {
 	case err != nil:
 		return nil, err
@@ -129,12 +129,12 @@ func decodeResults(d *json.Decoder) (byID map[wire.ID]*result, err error) {
 		case err != nil:
 			return byID, err
 		case start == nil: // an empty list, as Go writes one to which nothing was added
-			byID = map[wire.ID]*result{}
+			byID = map[api.ID]*result{}
 			continue
 		case start != json.Delim('['):
 			return byID, errors.New("results is no array")
 		}
-		byID = map[wire.ID]*result{}
+		byID = map[api.ID]*result{}
 		for d.More() {
 			var r result
 			if err := d.Decode(&r); err != nil {
@@ -152,10 +152,10 @@ func decodeResults(d *json.Decoder) (byID map[wire.ID]*result, err error) {
 
 // result is what became of one task of a batch.
 type result struct {
-	JobID      wire.ID `json:"job_id"`
-	Status     int     `json:"status"`
-	RetryAfter pause   `json:"retry_after"`
-	Error      string  `json:"error"` // why not; for last_error
+	JobID      api.ID `json:"job_id"`
+	Status     int    `json:"status"`
+	RetryAfter pause  `json:"retry_after"`
+	Error      string `json:"error"` // why not; for last_error
 }
 
 func (w *Processor) resultOf(r *result) error {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func orders(n int) []task.Task {
@@ -46,7 +46,7 @@ func TestBatchIsOneCall(t *testing.T) {
 	list := orders(50)
 	require.Equal(t, make([]error, 50), w.ProcessBatch(t.Context(), list))
 	for i := range list {
-		require.JSONEq(t, string(wire.From(list[i], "order_close").AppendJSON(nil)), string(got[i]))
+		require.JSONEq(t, string(api.From(list[i], "order_close").AppendJSON(nil)), string(got[i]))
 	}
 	require.NoError(t, w.Process(t.Context(), list[0]), "alone")
 	require.Len(t, got, 1)

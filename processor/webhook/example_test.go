@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -28,7 +28,7 @@ func ExampleNewSigner() {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		var t wire.Task
+		var t api.Task
 		check(json.Unmarshal(body, &t))
 		fmt.Println("close order", t.BizID, "of job", r.Header.Get("Webhook-Id"))
 	}))

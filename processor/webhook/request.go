@@ -16,9 +16,9 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // The headers of a call, in the form that http.Header keeps.
@@ -100,7 +100,7 @@ type message struct {
 // transport may read it still when the call is over, and one right-sized
 // allocation among the dozens of a call is not worth that trap.
 func (w *Processor) single(t task.Task) message {
-	return message{strconv.FormatUint(t.JobID, 10), strconv.Itoa(t.Attempts + 1), t.Trace, wire.From(t, w.bizType).AppendJSON(nil)}
+	return message{strconv.FormatUint(t.JobID, 10), strconv.Itoa(t.Attempts + 1), t.Trace, api.From(t, w.bizType).AppendJSON(nil)}
 }
 
 func (w *Processor) request(ctx context.Context, m message) (*http.Request, error) {

@@ -14,9 +14,9 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // call is a request as the receiver saw it.
@@ -59,7 +59,7 @@ func TestCallIsTheTaskAsJSON(t *testing.T) {
 	got := <-calls
 	require.Equal(t, http.MethodPost, got.Method)
 	require.Equal(t, "/fire?k=v", got.RequestURI)
-	require.Equal(t, string(wire.From(order(), "order_close").AppendJSON(nil)), string(got.body))
+	require.Equal(t, string(api.From(order(), "order_close").AppendJSON(nil)), string(got.body))
 	require.EqualValues(t, len(got.body), got.ContentLength)
 
 	require.Equal(t, "application/json", got.Header.Get("content-type"))

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // submit sends a form of a page, found by its button: with its hidden fields, and with others as a person would fill them in.
@@ -95,7 +95,7 @@ func TestReschedule(t *testing.T) {
 	f.submit(t, text, "Reschedule", "delay", "30m")
 	require.WithinRange(t, f.read(t, got.JobID).ActionTime, before.Add(30*time.Minute), time.Now().Add(30*time.Minute+time.Millisecond), "a delay goes before the time that the form offers")
 	id := fmt.Sprint(got.JobID)
-	f.requireAudit(t, store.AuditEntry{Action: "reschedule", Target: id, Count: 1, Detail: "to "}, store.AuditEntry{Action: "reschedule", Target: id, Count: 1, Detail: "to " + wire.Time(due).String()})
+	f.requireAudit(t, store.AuditEntry{Action: "reschedule", Target: id, Count: 1, Detail: "to "}, store.AuditEntry{Action: "reschedule", Target: id, Count: 1, Detail: "to " + api.Time(due).String()})
 }
 
 func TestRunNow(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRedriveOfOne(t *testing.T) {
 func TestATaskThatHasChanged(t *testing.T) {
 	f := newFake(t)
 	got := f.submitted(t, 1)
-	etag := wire.ETag(&got)
+	etag := api.ETag(&got)
 	when := intake.In(5 * time.Hour)
 	moved, err := f.desk.Reschedule(t.Context(), got.JobID, intake.Change{When: &when})
 	require.NoError(t, err)
@@ -132,7 +132,7 @@ func TestATaskThatHasChanged(t *testing.T) {
 		a := f.ask(t, "POST", at(got.JobID)+act, fields("if_match", etag, "delay", "1m"))
 		require.Equal(t, 412, a.Code)
 		require.Contains(t, a.text, "The task has changed since the page was made. Nothing was done.")
-		require.Contains(t, a.text, html.EscapeString(wire.ETag(&moved)), "the page shows it as it stands")
+		require.Contains(t, a.text, html.EscapeString(api.ETag(&moved)), "the page shows it as it stands")
 	}
 	require.Equal(t, moved.ActionTime, f.read(t, got.JobID).ActionTime)
 	require.Empty(t, f.audit(t))

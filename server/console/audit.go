@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type auditBody struct {
@@ -18,7 +18,7 @@ type auditBody struct {
 }
 
 type auditRow struct {
-	wire.AuditEntry
+	api.AuditEntry
 	Link string // to what was acted upon
 }
 
@@ -32,7 +32,7 @@ func (c *Console) audit(r *http.Request) (*page, error) {
 	ask := intake.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage}
 	if cursor := f.text("cursor"); cursor != "" {
 		var err error
-		if ask.After.At, ask.After.Database, ask.After.ID, err = wire.ParseAuditCursor([]byte(cursor)); err != nil {
+		if ask.After.At, ask.After.Database, ask.After.ID, err = api.ParseAuditCursor([]byte(cursor)); err != nil {
 			f.wrong("cursor", "%v", err)
 		}
 	}
@@ -59,7 +59,7 @@ func (c *Console) audit(r *http.Request) (*page, error) {
 }
 
 // targetLink is the page of what was acted upon; empty if there is none.
-func (c *Console) targetLink(e wire.AuditEntry) string {
+func (c *Console) targetLink(e api.AuditEntry) string {
 	if _, ok := c.desk.Types().ByName(e.Target); ok {
 		return typePath(e.Target)
 	}

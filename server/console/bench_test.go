@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // BenchmarkTick is what a tick costs with so many viewers of the overview, while all that it shows changes: 1,000 business types, an hour
@@ -46,13 +46,13 @@ func cpuTime(b *testing.B) time.Duration {
 
 // busy is a node that says something else each time.
 func busy(n int) console.NodePulse {
-	p := wire.Pulse{Ready: true, Running: n, Waiting: 2 * n}
+	p := api.Pulse{Ready: true, Running: n, Waiting: 2 * n}
 	for i := range 60 {
-		p.Minutes = append(p.Minutes, wire.PulseMinute{At: wire.Time(time.Now().Add(-time.Duration(i) * time.Minute).Truncate(time.Minute)), Runs: 1000 + n%(i+2), Submitted: 1000 + i,
-			Late: []wire.LateCount{{Under: .002, Runs: 900 + n%7}, {Under: .005, Runs: 90}, {Under: .5, Runs: 10}}})
+		p.Minutes = append(p.Minutes, api.PulseMinute{At: api.Time(time.Now().Add(-time.Duration(i) * time.Minute).Truncate(time.Minute)), Runs: 1000 + n%(i+2), Submitted: 1000 + i,
+			Late: []api.LateCount{{Under: .002, Runs: 900 + n%7}, {Under: .005, Runs: 90}, {Under: .5, Runs: 10}}})
 	}
 	for i := range 100 {
-		p.BizTypes = append(p.BizTypes, wire.PulseType{Name: fmt.Sprintf("business_type_%04d", i), Overdue: n%100 + i, Oldest: float64(n % 50)})
+		p.BizTypes = append(p.BizTypes, api.PulseType{Name: fmt.Sprintf("business_type_%04d", i), Overdue: n%100 + i, Oldest: float64(n % 50)})
 	}
 	return console.NodePulse{Name: "n1", Pulse: p}
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 type clusterBody struct {
@@ -134,11 +134,11 @@ func ranges(partitions []int) string {
 	return strings.Join(list, ", ")
 }
 
-func farthestClock(clocks []wire.PulseClock) string {
+func farthestClock(clocks []api.PulseClock) string {
 	if len(clocks) == 0 {
 		return ""
 	}
-	far := slices.MaxFunc(clocks, func(a, b wire.PulseClock) int { return cmp.Compare(math.Abs(a.Ahead), math.Abs(b.Ahead)) })
+	far := slices.MaxFunc(clocks, func(a, b api.PulseClock) int { return cmp.Compare(math.Abs(a.Ahead), math.Abs(b.Ahead)) })
 	way := "ahead of"
 	if far.Ahead < 0 {
 		way = "behind"
@@ -223,7 +223,7 @@ const changesMost = 50
 func newOwners() *owners { return &owners{} }
 
 // note compares owners with those noted before.
-func (o *owners) note(at time.Time, c wire.Cluster) {
+func (o *owners) note(at time.Time, c api.Cluster) {
 	now := make(map[int]string, c.Partitions)
 	for _, n := range c.Nodes {
 		for _, p := range n.Partitions {

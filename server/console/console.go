@@ -29,11 +29,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Desk looks tasks up and changes them; see intake.Service.
@@ -41,7 +41,7 @@ type Desk interface {
 	Types() *task.Types
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
-	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	Why(ctx context.Context, jobID uint64) (api.Why, error)
 	Running(ctx context.Context, t task.Task) (intake.Running, bool)
 	List(ctx context.Context, q intake.List) (intake.Page, error)
 	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
@@ -64,14 +64,14 @@ type Desk interface {
 
 // Operator pauses and resumes business types, as intake.ByConsole. task.ErrNotFound stands for an unknown name.
 type Operator interface {
-	Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error)
-	Resume(ctx context.Context, bizType string) (wire.BizType, error)
+	Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error)
+	Resume(ctx context.Context, bizType string) (api.BizType, error)
 }
 
 // Center returns the state of this node and of the others.
 type Center interface {
-	Cluster(ctx context.Context) (wire.Cluster, error)
-	BizTypes(ctx context.Context) ([]wire.BizType, error)
+	Cluster(ctx context.Context) (api.Cluster, error)
+	BizTypes(ctx context.Context) ([]api.BizType, error)
 	// Pulses asks each node for its pulse. It waits a second at most for nodes that do not answer.
 	Pulses(ctx context.Context) []NodePulse
 	// OfType is what this node has counted for a business type since its start.
@@ -83,7 +83,7 @@ type NodePulse struct {
 	Name, Address string
 	Partitions    []int
 	Err           error // nil: it said Pulse
-	wire.Pulse
+	api.Pulse
 }
 
 // Config is what a console works with.

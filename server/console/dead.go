@@ -10,18 +10,18 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type deadBody struct {
 	BizType, Error, Since, Until string
 	TypeNames                    []string
-	Groups                       []wire.DeadGroup
+	Groups                       []api.DeadGroup
 	GroupCount, GroupTasks       int
 	Partial                      bool
-	Tasks                        []wire.Task
+	Tasks                        []api.Task
 	Next                         string
 	First                        bool
 	Start                        string
@@ -52,7 +52,7 @@ func (b *deadBody) query(more ...string) string {
 }
 
 // GroupLink is the page with the dead tasks of a group. Its error has # instead of numbers, so the longest text without one stands for it.
-func (b *deadBody) GroupLink(g wire.DeadGroup) string {
+func (b *deadBody) GroupLink(g api.DeadGroup) string {
 	return "/console/dead" + query("biz_type", g.BizType, "error", longestLiteral(g.Error))
 }
 
@@ -67,7 +67,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	after, _, err := intake.CursorOf(wire.ListDead, f.text("cursor"))
+	after, _, err := intake.CursorOf(api.ListDead, f.text("cursor"))
 	if f.err != nil || err != nil {
 		return wrong(firstOf(f.err, err))
 	}
@@ -87,7 +87,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	if err != nil {
 		return wrong(err)
 	}
-	shown := list.Wire(c.desk.Types(), wire.ListDead)
+	shown := list.Wire(c.desk.Types(), api.ListDead)
 	b.Start = "/console/dead" + b.query()
 	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
 		b.Next = "/console/dead" + b.query("cursor", shown.NextCursor)
@@ -175,10 +175,10 @@ func (k *bulk) words() string {
 		text += fmt.Sprintf(", whose error has “%s”", k.Error)
 	}
 	if !k.Since.IsZero() {
-		text += ", that died at " + wire.Time(k.Since).String() + " or later"
+		text += ", that died at " + api.Time(k.Since).String() + " or later"
 	}
 	if !k.Until.IsZero() {
-		text += ", that died before " + wire.Time(k.Until).String()
+		text += ", that died before " + api.Time(k.Until).String()
 	}
 	return text
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/migrations"
@@ -28,7 +29,6 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -112,19 +112,19 @@ type center struct {
 	desk  *intake.Service
 
 	mu       sync.Mutex
-	paused   map[string]*wire.Pause
+	paused   map[string]*api.Pause
 	retrying map[string]int
 	nodes    []console.NodePulse // none: one that is calm
 	counted  metrics.OfType
 	asked    int // how often Pulses was called
 }
 
-func (c *center) Cluster(context.Context) (wire.Cluster, error) {
+func (c *center) Cluster(context.Context) (api.Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cluster := wire.Cluster{Node: "n1", Partitions: 16}
+	cluster := api.Cluster{Node: "n1", Partitions: 16}
 	for _, n := range c.list() {
-		cluster.Nodes = append(cluster.Nodes, wire.Node{Name: n.Name, Address: n.Address, Partitions: n.Partitions})
+		cluster.Nodes = append(cluster.Nodes, api.Node{Name: n.Name, Address: n.Address, Partitions: n.Partitions})
 	}
 	return cluster, nil
 }
@@ -137,15 +137,15 @@ func (c *center) list() []console.NodePulse {
 	for i := range all {
 		all[i] = i
 	}
-	return []console.NodePulse{{Name: "n1", Address: "127.0.0.1:8080", Partitions: all, Pulse: wire.Pulse{Node: "n1", Ready: true, Databases: []wire.PulseServer{{Up: true}, {Up: true}}}}}
+	return []console.NodePulse{{Name: "n1", Address: "127.0.0.1:8080", Partitions: all, Pulse: api.Pulse{Node: "n1", Ready: true, Databases: []api.PulseServer{{Up: true}, {Up: true}}}}}
 }
 
-func (c *center) BizTypes(context.Context) ([]wire.BizType, error) {
+func (c *center) BizTypes(context.Context) ([]api.BizType, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var list []wire.BizType
+	var list []api.BizType
 	for _, b := range c.types.All() {
-		list = append(list, wire.BizType{ID: wire.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestRetry: 75, LastError: "the <shop> is down"})
+		list = append(list, api.BizType{ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestRetry: 75, LastError: "the <shop> is down"})
 	}
 	return list, nil
 }
@@ -165,32 +165,32 @@ func (c *center) say(nodes ...console.NodePulse) {
 
 func (c *center) OfType(task.BizType) metrics.OfType { return c.counted }
 
-func (c *center) Pause(ctx context.Context, name string, p wire.PauseRequest) (wire.BizType, error) {
+func (c *center) Pause(ctx context.Context, name string, p api.PauseRequest) (api.BizType, error) {
 	b, ok := c.types.ByName(name)
 	if !ok {
-		return wire.BizType{}, task.ErrNotFound
+		return api.BizType{}, task.ErrNotFound
 	}
 	if p.Reason == "too long" {
-		return wire.BizType{}, &task.FieldError{Field: "reason", Message: "is too long"}
+		return api.BizType{}, &task.FieldError{Field: "reason", Message: "is too long"}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pause := &wire.Pause{By: intake.ByConsole, Since: wire.Time(time.Now()), Reason: p.Reason}
+	pause := &api.Pause{By: intake.ByConsole, Since: api.Time(time.Now()), Reason: p.Reason}
 	if p.Until != nil {
-		pause.Until = wire.Time(*p.Until)
+		pause.Until = api.Time(*p.Until)
 	}
-	c.paused = map[string]*wire.Pause{b.Name: pause}
-	return wire.BizType{}, nil
+	c.paused = map[string]*api.Pause{b.Name: pause}
+	return api.BizType{}, nil
 }
 
-func (c *center) Resume(_ context.Context, name string) (wire.BizType, error) {
+func (c *center) Resume(_ context.Context, name string) (api.BizType, error) {
 	if _, ok := c.types.ByName(name); !ok {
-		return wire.BizType{}, task.ErrNotFound
+		return api.BizType{}, task.ErrNotFound
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.paused = nil
-	return wire.BizType{}, nil
+	return api.BizType{}, nil
 }
 
 // answer is what came back.

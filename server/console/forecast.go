@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type forecastBody struct {
@@ -17,12 +17,12 @@ type forecastBody struct {
 	Spans         []spanChoice
 	TypeNames     []string
 	Chart         chart
-	Crowded       []wire.DueSecond
+	Crowded       []api.DueSecond
 	Types         []typeDue
 	MoreTypes     int
 	Estimated     bool
 	Total         int
-	AsOf          wire.Time
+	AsOf          api.Time
 }
 
 type spanChoice struct{ Value, Text string }
@@ -70,13 +70,13 @@ func (c *Console) forecast(r *http.Request) (*page, error) {
 	return p, nil
 }
 
-func (b *forecastBody) show(f wire.Forecast, ask intake.Forecast) {
+func (b *forecastBody) show(f api.Forecast, ask intake.Forecast) {
 	b.AsOf, b.Crowded, b.Estimated = f.AsOf, f.Crowded, f.Estimated
 	step := ask.Step
 	from := f.AsOf.Time().Truncate(step)
 	n := int((f.AsOf.Time().Add(ask.Span).Sub(from) + step - 1) / step)
 	due, crowded, types := make([]float64, n), make([]bool, n), make(map[string]int)
-	index := func(at wire.Time) int { return min(max(0, int(at.Time().Sub(from)/step)), n-1) }
+	index := func(at api.Time) int { return min(max(0, int(at.Time().Sub(from)/step)), n-1) }
 	names := make([][]string, n)
 	for _, k := range f.Buckets {
 		i := index(k.At)

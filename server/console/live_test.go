@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/server/console"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // live asks for the live parts of a page, as an open page does.
@@ -42,7 +42,7 @@ func TestLive(t *testing.T) {
 	require.Equal(t, 304, same.Code)
 	require.Empty(t, same.text)
 
-	f.center.say(console.NodePulse{Name: "n1", Pulse: wire.Pulse{Ready: true, Degraded: []string{"database 3 <b>hangs</b>"}}})
+	f.center.say(console.NodePulse{Name: "n1", Pulse: api.Pulse{Ready: true, Degraded: []string{"database 3 <b>hangs</b>"}}})
 	require.Equal(t, 304, f.live(t, "overview", "If-None-Match", tag).Code, "until the next tick")
 	f.Forget()
 	changed := parts(t, f.live(t, "overview", "If-None-Match", tag))

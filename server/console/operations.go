@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type operationsBody struct {
@@ -17,7 +17,7 @@ type operationsBody struct {
 }
 
 type operationRow struct {
-	wire.Operation
+	api.Operation
 	Percent int
 	Which   string
 }
@@ -61,7 +61,7 @@ func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
 }
 
 // which says which tasks an operation is about.
-func which(o wire.Operation) string {
+func which(o api.Operation) string {
 	if o.Undoes != 0 {
 		return "takes operation " + o.Undoes.String() + " back"
 	}

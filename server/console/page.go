@@ -14,9 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // page is an answer.
@@ -134,8 +134,8 @@ func (c *Console) explain(r *http.Request, err error) (status int, text string) 
 		return http.StatusUnsupportedMediaType, sentence(err.Error())
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, "The form is too large."
-	case wire.IsUnavailable(err), errors.Is(err, context.DeadlineExceeded):
-		return http.StatusServiceUnavailable, sentence(wire.Undecided(err, wire.DetailUnavailable))
+	case api.IsUnavailable(err), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable, sentence(api.Undecided(err, api.DetailUnavailable))
 	}
 	c.cfg.Logger.Error("page failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	return http.StatusInternalServerError, "The center failed; its log says why."

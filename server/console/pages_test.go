@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // everyPage lists a page of each kind, by its address.
@@ -170,13 +170,13 @@ func TestHTMLIsInert(t *testing.T) {
 	f.fails(t, pending.JobID, task.Pending, "first "+evil)
 	f.fails(t, pending.JobID, task.Pending, evil)
 	require.Contains(t, f.get(t, at(pending.JobID)), "first &#34;&gt;&lt;img")
-	_, err := f.center.Pause(t.Context(), evil, wire.PauseRequest{Reason: evil})
+	_, err := f.center.Pause(t.Context(), evil, api.PauseRequest{Reason: evil})
 	require.NoError(t, err)
 	f.desk.Record(t.Context(), entry(evil))
 	_, err = f.desk.RedriveDead(t.Context(), intake.ChangeDead{Dead: intake.Dead{BizType: evil, Error: evil}, Rate: 1})
 	require.NoError(t, err)
-	f.center.say(console.NodePulse{Name: evil, Address: evil, Partitions: []int{1}, Pulse: wire.Pulse{Ready: true, Degraded: []string{evil},
-		BizTypes: []wire.PulseType{{Name: evil, Overdue: 3, Oldest: 99}}, Databases: []wire.PulseServer{{Fault: evil}}, Clocks: []wire.PulseClock{{Of: evil, Name: evil, Ahead: 1}}}},
+	f.center.say(console.NodePulse{Name: evil, Address: evil, Partitions: []int{1}, Pulse: api.Pulse{Ready: true, Degraded: []string{evil},
+		BizTypes: []api.PulseType{{Name: evil, Overdue: 3, Oldest: 99}}, Databases: []api.PulseServer{{Fault: evil}}, Clocks: []api.PulseClock{{Of: evil, Name: evil, Ahead: 1}}}},
 		console.NodePulse{Name: "n2", Err: errors.New(evil)})
 	shown := 0
 	for _, p := range []string{
@@ -262,11 +262,11 @@ func TestManyTypes(t *testing.T) {
 		types = append(types, task.BizType{ID: i + 1, Name: fmt.Sprintf("business_type_with_a_long_name_%04d", i), Mode: task.ModeRedis, RateLimit: 100})
 	}
 	f := newFake(t, types...)
-	var loads []wire.PulseType
+	var loads []api.PulseType
 	for i := range 100 {
-		loads = append(loads, wire.PulseType{Name: types[i*7].Name, Overdue: 1 + i, Oldest: float64(i)})
+		loads = append(loads, api.PulseType{Name: types[i*7].Name, Overdue: 1 + i, Oldest: float64(i)})
 	}
-	f.center.say(console.NodePulse{Name: "n1", Pulse: wire.Pulse{Ready: true, BizTypes: loads}})
+	f.center.say(console.NodePulse{Name: "n1", Pulse: api.Pulse{Ready: true, BizTypes: loads}})
 	for _, p := range []string{"/console/", "/console/types", "/console/types?page=20", "/console/types?sort=overdue", "/console/tasks", "/console/dead", "/console/forecast"} {
 		a := f.ask(t, "GET", p, nil)
 		require.Equal(t, 200, a.Code)

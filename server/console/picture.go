@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // picture is the center as a whole.
@@ -26,7 +26,7 @@ type picture struct {
 	Running int
 	Overdue int
 	Oldest  float64 // seconds
-	Paused  []wire.BizType
+	Paused  []api.BizType
 
 	Retrying int      // tasks that have failed and run again, of types that are not paused
 	failing  typeLoad // the one with the oldest promise of them
@@ -87,7 +87,7 @@ type typeLoad struct {
 	Name                      string
 	Waiting, Running, Overdue int
 	Oldest                    float64
-	Paused                    *wire.Pause
+	Paused                    *api.Pause
 
 	Retrying  int     // tasks that have failed and run again
 	Promise   float64 // seconds since the oldest of them was promised
@@ -122,7 +122,7 @@ func (c *Console) look(ctx context.Context) (*picture, error) {
 }
 
 // summarize sums up what the nodes say.
-func summarize(nodes []NodePulse, types []wire.BizType) *picture {
+func summarize(nodes []NodePulse, types []api.BizType) *picture {
 	p := &picture{Nodes: nodes}
 	minutes, loads, faults := make(map[time.Time]*minute), make(map[string]*typeLoad), make(map[string]int)
 	for i := range nodes {
@@ -185,7 +185,7 @@ func (p *picture) addFailing(l *typeLoad) {
 	p.Faults = append(p.Faults, faultLine{Text: text})
 }
 
-func addMinutes(sum map[time.Time]*minute, more []wire.PulseMinute) {
+func addMinutes(sum map[time.Time]*minute, more []api.PulseMinute) {
 	for _, m := range more {
 		at := m.At.Time()
 		one := sum[at]
@@ -204,7 +204,7 @@ func addMinutes(sum map[time.Time]*minute, more []wire.PulseMinute) {
 	}
 }
 
-func addLoads(sum map[string]*typeLoad, more []wire.PulseType) {
+func addLoads(sum map[string]*typeLoad, more []api.PulseType) {
 	for _, t := range more {
 		one := sum[t.Name]
 		if one == nil {

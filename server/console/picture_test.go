@@ -8,60 +8,60 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 30, 0, time.UTC)
 
-func minuteAt(ago time.Duration, runs int, late ...wire.LateCount) wire.PulseMinute {
-	return wire.PulseMinute{At: wire.Time(noon.Truncate(time.Minute).Add(-ago)), Runs: runs, Submitted: 2 * runs, Late: late}
+func minuteAt(ago time.Duration, runs int, late ...api.LateCount) api.PulseMinute {
+	return api.PulseMinute{At: api.Time(noon.Truncate(time.Minute).Add(-ago)), Runs: runs, Submitted: 2 * runs, Late: late}
 }
 
-func picturedAt(types []wire.BizType, nodes ...NodePulse) *picture {
+func picturedAt(types []api.BizType, nodes ...NodePulse) *picture {
 	p := summarize(nodes, types)
 	p.At = noon
 	return p
 }
 
-func node(name string, p wire.Pulse) NodePulse { return NodePulse{Name: name, Pulse: p} }
+func node(name string, p api.Pulse) NodePulse { return NodePulse{Name: name, Pulse: p} }
 
 // The sentence at the top is about all nodes.
 func TestVerdict(t *testing.T) {
-	onTime := node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(time.Minute, 200, wire.LateCount{Under: .002, Runs: 199}, wire.LateCount{Under: .01, Runs: 1})}})
-	slow := node("n2", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(2*time.Minute, 50, wire.LateCount{Under: 3, Runs: 50})}})
+	onTime := node("n1", api.Pulse{Minutes: []api.PulseMinute{minuteAt(time.Minute, 200, api.LateCount{Under: .002, Runs: 199}, api.LateCount{Under: .01, Runs: 1})}})
+	slow := node("n2", api.Pulse{Minutes: []api.PulseMinute{minuteAt(2*time.Minute, 50, api.LateCount{Under: 3, Runs: 50})}})
 	overdue := func(seconds float64) NodePulse {
-		return node("n3", wire.Pulse{Overdue: 1200, BizTypes: []wire.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
+		return node("n3", api.Pulse{Overdue: 1200, BizTypes: []api.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
 	}
 	failing := func(n int) NodePulse {
-		m := minuteAt(0, 40, wire.LateCount{Under: .002, Runs: 40})
+		m := minuteAt(0, 40, api.LateCount{Under: .002, Runs: 40})
 		m.Failed = n
-		return node("n5", wire.Pulse{Minutes: []wire.PulseMinute{m}})
+		return node("n5", api.Pulse{Minutes: []api.PulseMinute{m}})
 	}
-	retrying := wire.BizType{Name: "order_close", Retrying: 340, OldestRetry: 500, LastError: "no answer"}
-	longRun := node("n4", wire.Pulse{Running: 2, Overdue: 2, BizTypes: []wire.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
+	retrying := api.BizType{Name: "order_close", Retrying: 340, OldestRetry: 500, LastError: "no answer"}
+	longRun := node("n4", api.Pulse{Running: 2, Overdue: 2, BizTypes: []api.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
 	for name, c := range map[string]struct {
-		types []wire.BizType
+		types []api.BizType
 		nodes []NodePulse
 		mood  string
 		says  string
 	}{
-		"nothing to do":    {nil, []NodePulse{node("n1", wire.Pulse{})}, "idle", "nothing is overdue, and nothing was due"},
-		"an hour ago":      {nil, []NodePulse{node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(50*time.Minute, 9, wire.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
+		"nothing to do":    {nil, []NodePulse{node("n1", api.Pulse{})}, "idle", "nothing is overdue, and nothing was due"},
+		"an hour ago":      {nil, []NodePulse{node("n1", api.Pulse{Minutes: []api.PulseMinute{minuteAt(50*time.Minute, 9, api.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
 		"on time":          {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
 		"one node is slow": {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
 		"few and slow":     {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
 		"many runs fail":   {nil, []NodePulse{failing(31)}, "bad", "Runs fail: 31 of the 40 runs that ended in the last five minutes failed."},
-		"some run again":   {[]wire.BizType{{Name: "coupon", Retrying: 1, OldestRetry: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
-		"they wait": {[]wire.BizType{retrying, {Name: "coupon", Retrying: 1, OldestRetry: 61}}, []NodePulse{failing(3)}, "warn",
+		"some run again":   {[]api.BizType{{Name: "coupon", Retrying: 1, OldestRetry: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
+		"they wait": {[]api.BizType{retrying, {Name: "coupon", Retrying: 1, OldestRetry: 61}}, []NodePulse{failing(3)}, "warn",
 			"Runs fail: 341 tasks wait to run again, the oldest one, of order_close, promised 8 min 20 s ago; 3 of the 40 runs that ended in the last five minutes failed."},
-		"they wait, quiet":  {[]wire.BizType{retrying}, []NodePulse{node("n1", wire.Pulse{})}, "warn", "Runs fail: 340 tasks wait to run again"},
-		"they wait, late":   {[]wire.BizType{retrying}, []NodePulse{overdue(75)}, "bad", "for 1 min 15 s. Runs fail: 340 tasks"},
-		"they wait, paused": {[]wire.BizType{{Name: "order_close", Retrying: 5, OldestRetry: 500, Paused: &wire.Pause{}}}, []NodePulse{onTime}, "ok", "on time"},
+		"they wait, quiet":  {[]api.BizType{retrying}, []NodePulse{node("n1", api.Pulse{})}, "warn", "Runs fail: 340 tasks wait to run again"},
+		"they wait, late":   {[]api.BizType{retrying}, []NodePulse{overdue(75)}, "bad", "for 1 min 15 s. Runs fail: 340 tasks"},
+		"they wait, paused": {[]api.BizType{{Name: "order_close", Retrying: 5, OldestRetry: 500, Paused: &api.Pause{}}}, []NodePulse{onTime}, "ok", "on time"},
 		"some runs fail":    {nil, []NodePulse{failing(3)}, "ok", "on time"},
 		"overdue":           {nil, []NodePulse{onTime, overdue(75)}, "bad", "1,200 tasks are overdue, the oldest one, of order_close, for 1 min 15 s"},
 		"overdue for a bit": {nil, []NodePulse{onTime, overdue(3)}, "ok", "on time"},
 		"a long run":        {nil, []NodePulse{onTime, longRun}, "ok", "on time"},
-		"overdue, paused":   {[]wire.BizType{{Name: "order_close", Paused: &wire.Pause{By: "api"}}}, []NodePulse{onTime, overdue(75)}, "ok", "on time"},
+		"overdue, paused":   {[]api.BizType{{Name: "order_close", Paused: &api.Pause{By: "api"}}}, []NodePulse{onTime, overdue(75)}, "ok", "on time"},
 		"silent":            {nil, []NodePulse{{Name: "n1", Err: errNoPage}}, "bad", "No node answers"},
 	} {
 		mood, text := picturedAt(c.types, c.nodes...).verdict()
@@ -75,10 +75,10 @@ func TestVerdict(t *testing.T) {
 
 // Nodes are added up by the minute and by the type; a fault that several have stands once.
 func TestPaint(t *testing.T) {
-	p := picturedAt([]wire.BizType{{Name: "a", Retrying: 2, OldestRetry: 75, LastError: "no answer"}, {Name: "b", Paused: &wire.Pause{}}},
-		node("n1", wire.Pulse{Degraded: []string{"redis is away", "x"}, Waiting: 1, Running: 2, Overdue: 3, Minutes: []wire.PulseMinute{minuteAt(0, 5)},
-			BizTypes: []wire.PulseType{{Name: "a", Overdue: 1, Oldest: 9}, {Name: "b", Overdue: 2, Oldest: 99, Running: 2}}}),
-		node("n2", wire.Pulse{Degraded: []string{"redis is away"}, Waiting: 10, Minutes: []wire.PulseMinute{minuteAt(0, 7), minuteAt(time.Minute, 1)}, BizTypes: []wire.PulseType{{Name: "a", Overdue: 4, Oldest: 5}}}),
+	p := picturedAt([]api.BizType{{Name: "a", Retrying: 2, OldestRetry: 75, LastError: "no answer"}, {Name: "b", Paused: &api.Pause{}}},
+		node("n1", api.Pulse{Degraded: []string{"redis is away", "x"}, Waiting: 1, Running: 2, Overdue: 3, Minutes: []api.PulseMinute{minuteAt(0, 5)},
+			BizTypes: []api.PulseType{{Name: "a", Overdue: 1, Oldest: 9}, {Name: "b", Overdue: 2, Oldest: 99, Running: 2}}}),
+		node("n2", api.Pulse{Degraded: []string{"redis is away"}, Waiting: 10, Minutes: []api.PulseMinute{minuteAt(0, 7), minuteAt(time.Minute, 1)}, BizTypes: []api.PulseType{{Name: "a", Overdue: 4, Oldest: 5}}}),
 		NodePulse{Name: "n3", Err: errNoPage})
 	require.Equal(t, []faultLine{{"redis is away", []string{"n1", "n2"}}, {"x", []string{"n1"}}, {"does not answer: there is no such page", []string{"n3"}},
 		{"Runs of a fail: 2 tasks wait to run again, the oldest one promised 1 min 15 s ago. The last error: no answer", nil}}, p.Faults)
@@ -117,8 +117,8 @@ func TestSpan(t *testing.T) {
 // Changes of owners are told in ranges; the first look is none.
 func TestOwners(t *testing.T) {
 	o := newOwners()
-	cluster := func(n1, n2 []int) wire.Cluster {
-		return wire.Cluster{Partitions: 8, Nodes: []wire.Node{{Name: "n1", Partitions: n1}, {Name: "n2", Partitions: n2}}}
+	cluster := func(n1, n2 []int) api.Cluster {
+		return api.Cluster{Partitions: 8, Nodes: []api.Node{{Name: "n1", Partitions: n1}, {Name: "n2", Partitions: n2}}}
 	}
 	o.note(noon, cluster([]int{0, 1, 2, 3, 4, 5, 6, 7}, nil))
 	o.note(noon, cluster([]int{0, 1, 2, 3, 4, 5, 6, 7}, nil))
@@ -145,7 +145,7 @@ func TestCells(t *testing.T) {
 
 // A chart says in words and in a table what it draws.
 func TestCharts(t *testing.T) {
-	p := picturedAt(nil, node("n1", wire.Pulse{Minutes: []wire.PulseMinute{minuteAt(time.Minute, 300, wire.LateCount{Under: .005, Runs: 300}), minuteAt(0, 2, wire.LateCount{Under: 30, Runs: 2})}}))
+	p := picturedAt(nil, node("n1", api.Pulse{Minutes: []api.PulseMinute{minuteAt(time.Minute, 300, api.LateCount{Under: .005, Runs: 300}), minuteAt(0, 2, api.LateCount{Under: 30, Runs: 2})}}))
 	late := lateChart(p.hour())
 	require.Equal(t, []string{"100 s", "10 s", "1 s", "100 ms", "10 ms", "1 ms"}, strings.Split(strings.ReplaceAll(strings.Join(late.Ticks, "|"), "1 min 40 s", "100 s"), "|"))
 	require.Contains(t, late.Words, "half of 302 runs started within")
@@ -163,10 +163,10 @@ func TestCharts(t *testing.T) {
 // A server is as the node that finds it worst says, and that node is named.
 func TestServers(t *testing.T) {
 	up, down := true, false
-	since := wire.Time(noon)
+	since := api.Time(noon)
 	p := picturedAt(nil,
-		node("n1", wire.Pulse{Databases: []wire.PulseServer{{Up: true}, {Up: true, Answer: .7}, {Up: true}}, Redis: &up}),
-		node("n2", wire.Pulse{Databases: []wire.PulseServer{{Up: true}, {Up: true}, {Fault: "is out of reach: no route", Since: since}}, Redis: &down}))
+		node("n1", api.Pulse{Databases: []api.PulseServer{{Up: true}, {Up: true, Answer: .7}, {Up: true}}, Redis: &up}),
+		node("n2", api.Pulse{Databases: []api.PulseServer{{Up: true}, {Up: true}, {Fault: "is out of reach: no route", Since: since}}, Redis: &down}))
 	p.Nodes[0].Name, p.Nodes[1].Name = "n1", "n2"
 	require.Equal(t, []serverRow{
 		{Name: "database 0", Mood: "ok", State: "answers"},

@@ -13,9 +13,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // form reads the fields of a request: the query of a GET, the body of a POST. The first wrong field is kept in err.
@@ -146,7 +146,7 @@ func (f *form) rate(field string) float64 {
 
 // id reads a 64-bit id in a path.
 func id(r *http.Request, name string) (uint64, error) {
-	n, err := wire.ParseID(r.PathValue(name))
+	n, err := api.ParseID(r.PathValue(name))
 	if err != nil {
 		return 0, errNoPage
 	}
@@ -166,7 +166,7 @@ func exactly(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return wire.Time(t).String()
+	return api.Time(t).String()
 }
 
 // query is the query of a link, without what is empty. It begins with a question mark.

@@ -10,16 +10,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type taskBody struct {
-	wire.Task
+	api.Task
 	ETag     string
-	Why      wire.Why
+	Why      api.Why
 	Story    []storyLine
 	Late     string // how late it is, or was; empty: it is not
 	Pending  bool
@@ -63,7 +63,7 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &taskBody{Task: wire.From(t, c.desk.Types().NameOf(t.BizType)), ETag: wire.ETag(&t), Pending: t.Status == task.Pending, Dead: t.Status == task.Dead}
+	b := &taskBody{Task: api.From(t, c.desk.Types().NameOf(t.BizType)), ETag: api.ETag(&t), Pending: t.Status == task.Pending, Dead: t.Status == task.Dead}
 	if kind, ok := c.desk.Types().ByID(t.BizType); ok {
 		b.TypeIs, b.MostRuns = &kind, kind.MaxRetries+1
 	}
@@ -71,7 +71,7 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 		b.Running = r.Wire()
 	}
 	if b.Why, err = c.desk.Why(ctx, jobID); err != nil {
-		b.Why = wire.Why{Because: []string{"nobody can say now: " + err.Error()}}
+		b.Why = api.Why{Because: []string{"nobody can say now: " + err.Error()}}
 	}
 	b.buildTimeline(t, c.cfg.Now())
 	return &page{Name: "task", Title: "Task " + b.JobID.String(), Body: b}, nil
@@ -183,7 +183,7 @@ func (f *form) ifMatch() []string {
 	if etag == "" {
 		return nil
 	}
-	tags, err := wire.ParseIfMatch([]string{etag})
+	tags, err := api.ParseIfMatch([]string{etag})
 	if err != nil {
 		f.wrong("if_match", "%v", err)
 	}
@@ -213,9 +213,9 @@ func (c *Console) askCancel(r *http.Request) (*page, error) {
 	at := taskPath(jobID)
 	return &page{Name: "confirm", Title: "Cancel task " + strconv.FormatUint(jobID, 10), Body: confirmBody{
 		Question: "Cancel this task?",
-		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType), wire.BizID{Number: t.BizID, Key: t.BizKey}, wire.Time(t.ActionTime)),
+		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType), api.BizID{Number: t.BizID, Key: t.BizKey}, api.Time(t.ActionTime)),
 			"A cancelled task never fires. There is no way back."},
-		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {wire.ETag(&t)}},
+		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {api.ETag(&t)}},
 	}}, nil
 }
 
@@ -272,7 +272,7 @@ func (c *Console) reschedule(r *http.Request) (*page, error) {
 			when = intake.In(delay)
 		}
 		t, err := c.desk.Reschedule(ctx, jobID, intake.Change{When: &when, IfMatch: tags})
-		return store.AuditEntry{Action: "reschedule", Detail: "to " + wire.Time(t.ActionTime).String()}, err
+		return store.AuditEntry{Action: "reschedule", Detail: "to " + api.Time(t.ActionTime).String()}, err
 	})
 }
 
@@ -284,7 +284,7 @@ func (c *Console) runNow(r *http.Request) (*page, error) {
 		}
 		now := intake.In(0)
 		t, err := c.desk.Reschedule(ctx, jobID, intake.Change{When: &now, IfMatch: tags})
-		return store.AuditEntry{Action: "reschedule", Detail: "run now, to " + wire.Time(t.ActionTime).String()}, err
+		return store.AuditEntry{Action: "reschedule", Detail: "run now, to " + api.Time(t.ActionTime).String()}, err
 	})
 }
 

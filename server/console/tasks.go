@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // The rows of a page, and how often a walk over the tables is asked for more of them: it may come back with none.
@@ -26,7 +26,7 @@ type tasksBody struct {
 	Statuses                                []string
 	TypeNames                               []string // to choose from; none if there are too many
 
-	Tasks []wire.Task
+	Tasks []api.Task
 	Words string // what is listed
 	Next  string // link to the next page; empty: there is none
 	First bool
@@ -79,7 +79,7 @@ func (c *Console) find(ctx context.Context, f *form, b *tasksBody, from, to time
 	case f.err != nil:
 		return 0, f.err
 	case b.JobID != "":
-		jobID, err := wire.ParseID(b.JobID)
+		jobID, err := api.ParseID(b.JobID)
 		if err != nil {
 			return 0, &task.FieldError{Field: "job_id", Message: err.Error()}
 		}
@@ -110,7 +110,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	after, asOf, err := intake.CursorOf(wire.ListTasks, f.text("cursor"))
+	after, asOf, err := intake.CursorOf(api.ListTasks, f.text("cursor"))
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	shown := got.Wire(c.desk.Types(), wire.ListTasks)
+	shown := got.Wire(c.desk.Types(), api.ListTasks)
 	b.Tasks, b.Words = shown.Tasks, "Tasks of this biz_id in the order of their submission."
 	b.next(shown.NextCursor)
 	return nil

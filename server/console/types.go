@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 	"github.com/timeoutcenter/toc/worker"
 )
 
@@ -30,7 +30,7 @@ type typesBody struct {
 
 // typeRow is a business type with its load on all nodes.
 type typeRow struct {
-	wire.BizType
+	api.BizType
 	Load   typeLoad
 	Limits string
 }
@@ -92,7 +92,7 @@ func (b *typesBody) link(at int) string {
 func (b *typesBody) Last() int { return b.First + len(b.Types) - 1 }
 
 // limitsOf says the limits of a business type in a few words.
-func limitsOf(t wire.BizType) string {
+func limitsOf(t api.BizType) string {
 	var list []string
 	if t.RateLimit > 0 {
 		list = append(list, num(t.RateLimit)+"/s")
@@ -107,7 +107,7 @@ func limitsOf(t wire.BizType) string {
 }
 
 type typeBody struct {
-	wire.BizType
+	api.BizType
 	Kind    task.BizType
 	Facts   [][2]string
 	Nodes   []nodeLoad
@@ -122,7 +122,7 @@ type typeBody struct {
 
 type nodeLoad struct {
 	Name string
-	wire.PulseType
+	api.PulseType
 	Silent bool
 }
 
@@ -162,7 +162,7 @@ func (c *Console) typeBody(ctx context.Context, name string) (*typeBody, error) 
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(all, func(t wire.BizType) bool { return t.Name == name })
+	at := slices.IndexFunc(all, func(t api.BizType) bool { return t.Name == name })
 	if at < 0 {
 		return nil, task.ErrNotFound
 	}
@@ -277,7 +277,7 @@ func quantileOf(d metrics.Distribution, q float64) float64 {
 func (c *Console) pause(r *http.Request) (*page, error) {
 	f := formOf(r)
 	f.only("reason", "until", "for")
-	ask := wire.PauseRequest{Reason: f.text("reason")}
+	ask := api.PauseRequest{Reason: f.text("reason")}
 	if until := f.time("until"); !until.IsZero() {
 		ask.Until = &until
 	} else if d := f.duration("for"); d > 0 {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // words are the functions of the templates.
@@ -74,10 +74,10 @@ func span(d time.Duration) string {
 	return two(24*time.Hour, time.Hour, "d", "h")
 }
 
-// moment is a time of package wire, or a time.
+// moment is a time of package api, or a time.
 func moment(t any) time.Time {
 	switch t := t.(type) {
-	case wire.Time:
+	case api.Time:
 		return t.Time()
 	case time.Time:
 		return t.UTC()

@@ -9,11 +9,11 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Desk takes tasks in and changes them; see intake.Service. Its errors are
@@ -28,7 +28,7 @@ type Desk interface {
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
 	Running(ctx context.Context, t task.Task) (intake.Running, bool)
-	Why(ctx context.Context, jobID uint64) (wire.Why, error)
+	Why(ctx context.Context, jobID uint64) (api.Why, error)
 	List(ctx context.Context, q intake.List) (intake.Page, error)
 	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
 
@@ -50,35 +50,35 @@ type Desk interface {
 
 	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 
-	Lease(ctx context.Context, q intake.Lease) (wire.LeaseAnswer, error)
-	Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error)
+	Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error)
+	Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error)
 
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
 
 // Status returns the state of the center and of its cluster.
 type Status interface {
-	Cluster(ctx context.Context) (wire.Cluster, error)
-	BizTypes(ctx context.Context) ([]wire.BizType, error)
-	Ready(ctx context.Context) wire.Readiness
-	Pulse(ctx context.Context) wire.Pulse
+	Cluster(ctx context.Context) (api.Cluster, error)
+	BizTypes(ctx context.Context) ([]api.BizType, error)
+	Ready(ctx context.Context) api.Readiness
+	Pulse(ctx context.Context) api.Pulse
 }
 
 // Operator changes business types. Its errors are those of a Desk; task.ErrNotFound stands for an unknown name.
 type Operator interface {
-	Pause(ctx context.Context, bizType string, p wire.PauseRequest) (wire.BizType, error)
-	Resume(ctx context.Context, bizType string) (wire.BizType, error)
+	Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error)
+	Resume(ctx context.Context, bizType string) (api.BizType, error)
 }
 
 // Limits lends what this node does not use of the limits of business types; see limits.Limits.
 type Limits interface {
-	Share(r wire.LimitsRequest) wire.LimitsAnswer
+	Share(r api.LimitsRequest) api.LimitsAnswer
 }
 
 type noLimits struct{}
 
-func (noLimits) Share(wire.LimitsRequest) wire.LimitsAnswer {
-	return wire.LimitsAnswer{Grants: []wire.LimitGrant{}}
+func (noLimits) Share(api.LimitsRequest) api.LimitsAnswer {
+	return api.LimitsAnswer{Grants: []api.LimitGrant{}}
 }
 
 // Observer receives the route of each request ("POST /v1/tasks"; "unknown" if there is

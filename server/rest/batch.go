@@ -4,28 +4,28 @@ import (
 	"context"
 	"reflect"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type batchInput struct{ body[batch] }
 
 // bodyType is the type of the body in the documentation.
-func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[wire.BatchRequest]() }
+func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[api.BatchRequest]() }
 
 // submitBatch stores the good tasks of a batch and says what is wrong with the
 // others.
-func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (*output[wire.BatchAnswer], error) {
+func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (*output[api.BatchAnswer], error) {
 	items := in.sent.Tasks
 	if err := takeAnswer(ctx, int64(len(items))*batchResultSize); err != nil {
 		return nil, err
 	}
-	results := make([]wire.BatchResult, len(items))
+	results := make([]api.BatchResult, len(items))
 	good := make([]intake.Submit, 0, len(items))
 	places := make([]int, 0, len(items)) // of good, in items
 	for i, item := range items {
 		if item.fault != nil {
-			results[i].Err = &wire.BatchError{Field: item.fault.field, Message: item.fault.message}
+			results[i].Err = &api.BatchError{Field: item.fault.field, Message: item.fault.message}
 			continue
 		}
 		good, places = append(good, item.submit), append(places, i)
@@ -42,5 +42,5 @@ func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (*output[wir
 	if internal != nil { // once a batch, not once a task
 		a.log.Error("tasks of a batch failed", "err", internal)
 	}
-	return &output[wire.BatchAnswer]{wire.BatchAnswer{Results: results}}, nil
+	return &output[api.BatchAnswer]{api.BatchAnswer{Results: results}}, nil
 }

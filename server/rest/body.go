@@ -16,9 +16,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // body is embedded by the input of a route that takes a body of type T, a struct.
@@ -58,7 +58,7 @@ func ReadSubmit(value []byte) (intake.Submit, error) {
 	if err := check(value); err != nil {
 		return intake.Submit{}, &task.FieldError{Message: "the body " + err.Error()}
 	}
-	var r wire.SubmitRequest
+	var r api.SubmitRequest
 	if faults := fill(&r, value); len(faults) > 0 {
 		return intake.Submit{}, &task.FieldError{Field: faults[0].field, Message: faults[0].message}
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type listDeadInput struct {
@@ -22,37 +22,37 @@ type listDeadInput struct {
 	Cursor  deadCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-func (a *handlers) listDead(ctx context.Context, in *listDeadInput) (*output[wire.Page], error) {
+func (a *handlers) listDead(ctx context.Context, in *listDeadInput) (*output[api.Page], error) {
 	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time}, in.Cursor.after, in.Limit)
-	return a.page(ctx, wire.ListDead, p, err)
+	return a.page(ctx, api.ListDead, p, err)
 }
 
 type deadGroupsInput struct {
 	BizType string `query:"biz_type" doc:"Only tasks of this business type." example:"order_close"`
 }
 
-func (a *handlers) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[wire.DeadGroups], error) {
+func (a *handlers) deadGroups(ctx context.Context, in *deadGroupsInput) (*output[api.DeadGroups], error) {
 	g, err := a.desk.DeadGroups(ctx, in.BizType)
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.DeadGroups]{g.Wire(a.desk.Types())}, nil
+	return &output[api.DeadGroups]{g.Wire(a.desk.Types())}, nil
 }
 
-func (a *handlers) redriveDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Redriven], error) {
+func (a *handlers) redriveDead(ctx context.Context, in *body[api.DeadRequest]) (*changedOutput[api.Redriven], error) {
 	r, err := a.desk.RedriveDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	return changedDead(r, wire.Redriven{Matched: r.Matched, Redriven: r.Changed, Operation: wire.ID(r.Operation)}), nil
+	return changedDead(r, api.Redriven{Matched: r.Matched, Redriven: r.Changed, Operation: api.ID(r.Operation)}), nil
 }
 
-func (a *handlers) discardDead(ctx context.Context, in *body[wire.DeadRequest]) (*changedOutput[wire.Discarded], error) {
+func (a *handlers) discardDead(ctx context.Context, in *body[api.DeadRequest]) (*changedOutput[api.Discarded], error) {
 	r, err := a.desk.DiscardDead(ctx, intake.DeadOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	return changedDead(r, wire.Discarded{Matched: r.Matched, Discarded: r.Changed, Operation: wire.ID(r.Operation)}), nil
+	return changedDead(r, api.Discarded{Matched: r.Matched, Discarded: r.Changed, Operation: api.ID(r.Operation)}), nil
 }
 
 type changedOutput[T any] struct {
@@ -78,14 +78,14 @@ type auditInput struct {
 	Cursor auditCursor `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-func (a *handlers) audit(ctx context.Context, in *auditInput) (*output[wire.AuditPage], error) {
+func (a *handlers) audit(ctx context.Context, in *auditInput) (*output[api.AuditPage], error) {
 	p, err := a.desk.Audit(ctx, intake.Audit{
 		Actor: in.Actor, Action: in.Action, From: in.From.Time, To: in.To.Time, After: in.Cursor.after, Limit: in.Limit,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.AuditPage]{p.Wire()}, nil
+	return &output[api.AuditPage]{p.Wire()}, nil
 }
 
 // timeParam is a time in a query; zero if it is left out.
@@ -127,6 +127,6 @@ type auditCursor struct{ after store.AuditKey }
 
 // UnmarshalText reads a next_cursor.
 func (c *auditCursor) UnmarshalText(text []byte) (err error) {
-	c.after.At, c.after.Database, c.after.ID, err = wire.ParseAuditCursor(text)
+	c.after.At, c.after.Database, c.after.ID, err = api.ParseAuditCursor(text)
 	return err
 }

@@ -1,6 +1,6 @@
 // Package rest is the HTTP face of the timeout center: the routes, the strict reading
 // of what comes in, and the one table that turns errors into answers (problem.go). The
-// JSON shapes are those of package wire.
+// JSON shapes are those of package api.
 //
 // Requests come in; checked and typed they go to the Desk and the Status, whose
 // answers go out as JSON. It does not depend on where tasks are stored, who runs

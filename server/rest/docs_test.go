@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // documented is every route that must be in the document.
@@ -123,7 +123,7 @@ func TestOpenAPIHasEveryInput(t *testing.T) {
 // The schema of the answers to POST /youzan has every member of them.
 func TestOpenAPIOfYouzan(t *testing.T) {
 	d := newFakeDesk(t)
-	d.leased = []wire.LeasedTask{{Task: wire.Task{JobID: 1 << 60, BizType: "order_close", BizID: wire.BizID{Key: "o-1"}, Timeout: wire.Duration(time.Minute)}}}
+	d.leased = []api.LeasedTask{{Task: api.Task{JobID: 1 << 60, BizType: "order_close", BizID: api.BizID{Key: "o-1"}, Timeout: api.Duration(time.Minute)}}}
 	h := newFake(d)
 	var doc struct {
 		Components struct {

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // fakeDesk stores nothing. It answers err if that is set, and panics with it if
@@ -23,7 +23,7 @@ type fakeDesk struct {
 	seen      func(ctx context.Context) // told of each call
 	calls     atomic.Int64
 	page      intake.Page // what List answers
-	leased    []wire.LeasedTask
+	leased    []api.LeasedTask
 }
 
 func newFakeDesk(t testing.TB) *fakeDesk { return &fakeDesk{types: catalog(t).Load()} }
@@ -61,8 +61,8 @@ func (d *fakeDesk) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	return task.Task{JobID: jobID, BizType: 1, ActionTime: now}, d.called(ctx)
 }
 
-func (d *fakeDesk) Why(ctx context.Context, _ uint64) (wire.Why, error) {
-	return wire.Why{State: "pending", Where: wire.WhyQueue, Node: "n1", Because: []string{"so"}}, d.called(ctx)
+func (d *fakeDesk) Why(ctx context.Context, _ uint64) (api.Why, error) {
+	return api.Why{State: "pending", Where: api.WhyQueue, Node: "n1", Because: []string{"so"}}, d.called(ctx)
 }
 
 func (d *fakeDesk) List(ctx context.Context, _ intake.List) (intake.Page, error) {
@@ -133,14 +133,14 @@ func (d *fakeDesk) Audit(ctx context.Context, _ intake.Audit) (intake.AuditPage,
 	return intake.AuditPage{}, d.called(ctx)
 }
 
-func (d *fakeDesk) Lease(ctx context.Context, _ intake.Lease) (wire.LeaseAnswer, error) {
-	return wire.LeaseAnswer{Tasks: d.leased}, d.called(ctx)
+func (d *fakeDesk) Lease(ctx context.Context, _ intake.Lease) (api.LeaseAnswer, error) {
+	return api.LeaseAnswer{Tasks: d.leased}, d.called(ctx)
 }
 
-func (d *fakeDesk) Settle(ctx context.Context, list []wire.Settlement) ([]wire.Settled, error) {
-	results := make([]wire.Settled, len(list))
+func (d *fakeDesk) Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error) {
+	results := make([]api.Settled, len(list))
 	for i := range list {
-		results[i] = wire.Settled{Lease: list[i].Lease, Result: wire.SettledOK}
+		results[i] = api.Settled{Lease: list[i].Lease, Result: api.SettledOK}
 	}
 	return results, d.called(ctx)
 }

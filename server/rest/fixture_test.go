@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
@@ -23,7 +24,6 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -87,21 +87,21 @@ func centerOf(t testing.TB, types *task.Catalog) *center {
 // calm is the status of a center in order.
 type calm struct{}
 
-func (calm) Cluster(context.Context) (wire.Cluster, error) {
-	return wire.Cluster{Node: "n1", Partitions: 4, Nodes: []wire.Node{
+func (calm) Cluster(context.Context) (api.Cluster, error) {
+	return api.Cluster{Node: "n1", Partitions: 4, Nodes: []api.Node{
 		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081"},
 	}}, nil
 }
 
-func (calm) BizTypes(context.Context) ([]wire.BizType, error) {
-	return []wire.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
+func (calm) BizTypes(context.Context) ([]api.BizType, error) {
+	return []api.BizType{{ID: 1<<64 - 1, Name: "order_close", Mode: "scan", Processor: "log", QueueDepth: 3, Running: 2, Overdue: 1}}, nil
 }
 
-func (calm) Pulse(context.Context) wire.Pulse {
-	return wire.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []wire.PulseMinute{}, BizTypes: []wire.PulseType{}, Databases: []wire.PulseServer{}, Clocks: []wire.PulseClock{}}
+func (calm) Pulse(context.Context) api.Pulse {
+	return api.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 }
 
-func (calm) Ready(context.Context) wire.Readiness { return wire.Readiness{Ready: true} }
+func (calm) Ready(context.Context) api.Readiness { return api.Readiness{Ready: true} }
 
 // answer is what came back.
 type answer struct {

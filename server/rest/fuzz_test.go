@@ -12,12 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // FuzzSubmit sends any body to POST /v1/tasks of a real desk. It never panics
@@ -49,12 +49,12 @@ func FuzzSubmit(f *testing.F) {
 			require.Len(t, s.tasks, 1)
 			got := a.read(t, 201)
 			requireSame(t, body, got)
-			stored := wire.BizID{Number: s.tasks[0].BizID, Key: s.tasks[0].BizKey}
+			stored := api.BizID{Number: s.tasks[0].BizID, Key: s.tasks[0].BizKey}
 			require.Equal(t, got["biz_id"], stored.String())
-			again, err := wire.ParseBizID(stored.String())
+			again, err := api.ParseBizID(stored.String())
 			require.NoError(t, err)
 			require.Equal(t, stored, again)
-			require.Equal(t, got["action_time"], wire.Time(s.tasks[0].ActionTime).String())
+			require.Equal(t, got["action_time"], api.Time(s.tasks[0].ActionTime).String())
 		case 400, 422:
 			require.Empty(t, s.tasks)
 			require.NotEmpty(t, a.problem(t, a.Code).locations())
@@ -145,7 +145,7 @@ func FuzzBatch(f *testing.F) {
 		}
 		var sent struct{ Tasks []json.RawMessage }
 		require.NoError(t, json.Unmarshal(body, &sent))
-		var answered wire.BatchAnswer
+		var answered api.BatchAnswer
 		require.NoError(t, json.Unmarshal(a.Body.Bytes(), &answered))
 		require.Len(t, answered.Results, len(sent.Tasks))
 		stored := 0

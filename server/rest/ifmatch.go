@@ -4,7 +4,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // Condition is embedded by the input of a route that changes a task, on request
@@ -23,7 +23,7 @@ func (c *Condition) Resolve(ctx huma.Context) []error {
 		return nil
 	}
 	var err error
-	if c.tags, err = wire.ParseIfMatch(lines); err != nil {
+	if c.tags, err = api.ParseIfMatch(lines); err != nil {
 		return []error{located("header", "If-Match", err.Error())}
 	}
 	return nil

@@ -8,14 +8,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 type leaseInput struct {
 	NamedBizType
-	body[wire.LeaseRequest]
+	body[api.LeaseRequest]
 }
 
 // Resolve reads the body, and lets the connection live as long as the request may wait.
@@ -26,7 +26,7 @@ func (in *leaseInput) Resolve(ctx huma.Context) []error {
 	return errs
 }
 
-func (a *handlers) lease(ctx context.Context, in *leaseInput) (*output[wire.LeaseAnswer], error) {
+func (a *handlers) lease(ctx context.Context, in *leaseInput) (*output[api.LeaseAnswer], error) {
 	ask := intake.Lease{BizType: in.Name, Max: max(1, in.sent.Max)}
 	if in.sent.Wait != nil {
 		ask.Wait = time.Duration(*in.sent.Wait)
@@ -40,13 +40,13 @@ func (a *handlers) lease(ctx context.Context, in *leaseInput) (*output[wire.Leas
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.LeaseAnswer]{answer}, nil
+	return &output[api.LeaseAnswer]{answer}, nil
 }
 
-func (a *handlers) settle(ctx context.Context, in *body[wire.SettleRequest]) (*output[wire.SettleAnswer], error) {
+func (a *handlers) settle(ctx context.Context, in *body[api.SettleRequest]) (*output[api.SettleAnswer], error) {
 	results, err := a.desk.Settle(ctx, in.sent.Settle)
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.SettleAnswer]{wire.SettleAnswer{Results: results}}, nil
+	return &output[api.SettleAnswer]{api.SettleAnswer{Results: results}}, nil
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // forwardedHeader marks a request that another node has handed on; its value is
@@ -59,26 +59,26 @@ type unansweredInput struct {
 	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
 }
 
-func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[wire.Unanswered], error) {
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[api.Unanswered], error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
 		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
 	}
-	said := wire.Unanswered{Questions: []wire.ID{}}
+	said := api.Unanswered{Questions: []api.ID{}}
 	for _, q := range a.cfg.Unanswered(node) {
-		said.Questions = append(said.Questions, wire.ID(q))
+		said.Questions = append(said.Questions, api.ID(q))
 	}
-	return &output[wire.Unanswered]{said}, nil
+	return &output[api.Unanswered]{said}, nil
 }
 
-func (a *handlers) shareLimits(_ context.Context, in *body[wire.LimitsRequest]) (*output[wire.LimitsAnswer], error) {
-	return &output[wire.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
+func (a *handlers) shareLimits(_ context.Context, in *body[api.LimitsRequest]) (*output[api.LimitsAnswer], error) {
+	return &output[api.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
 }
 
-func (a *handlers) wake(ctx context.Context, in *body[wire.WakeRequest]) (*output[wire.Woken], error) {
+func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (*output[api.Woken], error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {
 		jobIDs[i] = uint64(id)
 	}
-	return &output[wire.Woken]{wire.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
+	return &output[api.Woken]{api.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
 }

@@ -14,11 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // wakeDesk keeps what it was woken for.
@@ -46,11 +46,11 @@ func TestWake(t *testing.T) {
 }
 
 // shared answers with what it was asked.
-type shared struct{ asked wire.LimitsRequest }
+type shared struct{ asked api.LimitsRequest }
 
-func (s *shared) Share(r wire.LimitsRequest) wire.LimitsAnswer {
+func (s *shared) Share(r api.LimitsRequest) api.LimitsAnswer {
 	s.asked = r
-	return wire.LimitsAnswer{Grants: []wire.LimitGrant{{BizType: r.Asks[0].BizType, Rate: 1.5, Permits: 2}}}
+	return api.LimitsAnswer{Grants: []api.LimitGrant{{BizType: r.Asks[0].BizType, Rate: 1.5, Permits: 2}}}
 }
 
 func TestNodesShareLimits(t *testing.T) {
@@ -58,7 +58,7 @@ func TestNodesShareLimits(t *testing.T) {
 	h := rest.New(rest.Config{Desk: newFakeDesk(t), Status: calm{}, Limits: s})
 	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`)
 	require.Equal(t, 200, a.Code, a.Body)
-	require.Equal(t, wire.LimitsRequest{From: "n2 X", Seq: 7, Asks: []wire.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
+	require.Equal(t, api.LimitsRequest{From: "n2 X", Seq: 7, Asks: []api.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
 	require.JSONEq(t, `{"grants":[{"biz_type":"order_close","rate":1.5,"permits":2}]}`, a.Body.String())
 }
 

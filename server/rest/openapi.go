@@ -15,7 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 const (
@@ -27,7 +27,7 @@ const (
 // serveDocs: huma would make them at the first request, unguarded.
 func (a *handlers) newHuma() huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	schemas.RegisterTypeAlias(reflect.TypeFor[wire.ID](), reflect.TypeFor[idParam]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[api.ID](), reflect.TypeFor[idParam]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[float64]())
 	format := huma.Format{Marshal: writeJSON, Unmarshal: json.Unmarshal}
 	cfg := huma.Config{
@@ -140,7 +140,7 @@ func (a *handlers) document(op huma.Operation, input any) {
 	}
 }
 
-// documentNumbers says of bodies what huma does not see in package wire's types: ids may be
+// documentNumbers says of bodies what huma does not see in package api's types: ids may be
 // numbers, too, and a limit is any whole number.
 func (a *handlers) documentNumbers() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()

@@ -11,11 +11,11 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
-// idParam is a 64-bit id in a path: to huma a wire.ID is a number.
-type idParam struct{ wire.ID }
+// idParam is a 64-bit id in a path: to huma a api.ID is a number.
+type idParam struct{ api.ID }
 
 // Schema describes the parameter to huma.
 func (idParam) Schema(huma.Registry) *huma.Schema {
@@ -27,7 +27,7 @@ type deadCursor struct{ after uint64 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {
-	c.after, _, err = wire.ParseCursor(wire.ListDead, text)
+	c.after, _, err = api.ParseCursor(api.ListDead, text)
 	return err
 }
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // problem is an RFC 9457 problem, in huma's form.
@@ -20,7 +20,7 @@ type problem struct {
 	// Outcome says in a word why a change did not apply. Only with status 409.
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running,pending" doc:"Why the change did not apply."`
 	// Task is the task as it stands. Only with status 412.
-	Task *wire.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
+	Task *api.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
 
 	headers http.Header
 }
@@ -70,7 +70,7 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 	case errors.As(err, &changed):
 		p := newProblem(http.StatusPreconditionFailed, changed.Error())
 		shown := a.shape(changed.Task)
-		p.Task, p.headers = &shown, http.Header{"ETag": {wire.ETag(&changed.Task)}}
+		p.Task, p.headers = &shown, http.Header{"ETag": {api.ETag(&changed.Task)}}
 		return p
 	case errors.As(err, &conflict):
 		p := newProblem(http.StatusConflict, conflict.Error())
@@ -80,7 +80,7 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 		return newProblem(http.StatusConflict, err.Error())
 	case errors.Is(err, task.ErrNotFound):
 		return newProblem(http.StatusNotFound, notFoundText(op))
-	case wire.IsUnavailable(err):
+	case api.IsUnavailable(err):
 		p := newProblem(http.StatusServiceUnavailable, unavailableText(op, err))
 		p.headers = retryAfter
 		return p
@@ -92,14 +92,14 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 
 // unavailableText says what is known of a request that cannot be decided now.
 func unavailableText(op huma.Operation, err error) string {
-	unknown := wire.DetailUnavailable
+	unknown := api.DetailUnavailable
 	switch {
 	case op.Method == http.MethodGet:
 		unknown = "the store cannot be read now; try again"
 	case op.OperationID == "submit-task":
-		unknown += wire.DetailRepeat
+		unknown += api.DetailRepeat
 	}
-	text := wire.Undecided(err, unknown)
+	text := api.Undecided(err, unknown)
 	var at interface{ Where() string } // a store's error
 	if errors.As(err, &at) {
 		text += " (" + at.Where() + ")"

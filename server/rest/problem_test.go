@@ -17,10 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // calls is one request for each route that asks the desk.
@@ -64,26 +64,26 @@ func newFake(d *fakeDesk, with ...func(*rest.Config)) http.Handler {
 // failing is a status that fails as the desk does.
 type failing struct{ d *fakeDesk }
 
-func (f failing) Cluster(ctx context.Context) (wire.Cluster, error) {
-	return wire.Cluster{}, f.d.called(ctx)
+func (f failing) Cluster(ctx context.Context) (api.Cluster, error) {
+	return api.Cluster{}, f.d.called(ctx)
 }
 
-func (f failing) BizTypes(ctx context.Context) ([]wire.BizType, error) {
+func (f failing) BizTypes(ctx context.Context) ([]api.BizType, error) {
 	return nil, f.d.called(ctx)
 }
 
-func (f failing) Pause(ctx context.Context, _ string, _ wire.PauseRequest) (wire.BizType, error) {
-	return wire.BizType{}, f.d.called(ctx)
+func (f failing) Pause(ctx context.Context, _ string, _ api.PauseRequest) (api.BizType, error) {
+	return api.BizType{}, f.d.called(ctx)
 }
 
-func (f failing) Resume(ctx context.Context, _ string) (wire.BizType, error) {
-	return wire.BizType{}, f.d.called(ctx)
+func (f failing) Resume(ctx context.Context, _ string) (api.BizType, error) {
+	return api.BizType{}, f.d.called(ctx)
 }
 
-func (f failing) Pulse(ctx context.Context) wire.Pulse { return calm{}.Pulse(ctx) }
+func (f failing) Pulse(ctx context.Context) api.Pulse { return calm{}.Pulse(ctx) }
 
-func (f failing) Ready(context.Context) wire.Readiness {
-	return wire.Readiness{Degraded: []string{"database 3 does not answer"}, Reasons: []string{"database_down of database 3"}}
+func (f failing) Ready(context.Context) api.Readiness {
+	return api.Readiness{Degraded: []string{"database 3 does not answer"}, Reasons: []string{"database_down of database 3"}}
 }
 
 func TestTableOfErrors(t *testing.T) {

@@ -3,15 +3,15 @@ package rest
 import (
 	"fmt"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // missing returns a fault for each field that was not given but is needed, and for fields that were given against a rule.
 func missing(body any, given names) (faults []fault) {
 	add := func(field, message string) { faults = append(faults, fault{field, message}) }
 	switch body := body.(type) {
-	case *wire.SubmitRequest:
+	case *api.SubmitRequest:
 		if !given.has("biz_type") {
 			add("biz_type", "is missing; give the name of a configured biz_type")
 		}
@@ -24,11 +24,11 @@ func missing(body any, given names) (faults []fault) {
 		if given.has("on_duplicate") && !given.has("dedup_key") {
 			add("on_duplicate", "needs a dedup_key; without one there are no duplicates")
 		}
-	case *wire.ChangeRequest:
+	case *api.ChangeRequest:
 		if !given.has("action_time") && !given.has("delay") && !given.has("attribute") && !given.has("timeout") {
 			add("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
 		}
-	case *wire.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything
+	case *api.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything
 		if given.has("biz_type") && body.BizType == "" {
 			add("biz_type", "is empty; leave it out for all")
 		}
@@ -39,7 +39,7 @@ func missing(body any, given names) (faults []fault) {
 		if !given.has("tasks") {
 			add("tasks", "is missing; give the tasks to submit")
 		}
-	case *wire.LimitsRequest:
+	case *api.LimitsRequest:
 		if !given.has("from") || body.From == "" || len(body.From) > maxFrom {
 			add("from", fmt.Sprintf("is missing, or longer than %d bytes; give the name of the process that asks", maxFrom))
 		}
@@ -49,18 +49,18 @@ func missing(body any, given names) (faults []fault) {
 		if !given.has("asks") {
 			add("asks", "is missing; give what to ask for")
 		}
-	case *wire.Settlement:
+	case *api.Settlement:
 		if body.Lease == "" {
 			add("lease", "is missing; give the lease as it came with the task")
 		}
 		if !given.has("do") {
 			add("do", "is missing; give ack, nack, extend, reject or release")
 		}
-	case *wire.SettleRequest:
+	case *api.SettleRequest:
 		if !given.has("settle") {
 			add("settle", "is missing; give the leases to settle")
 		}
-	case *wire.WakeRequest:
+	case *api.WakeRequest:
 		if !given.has("job_ids") {
 			add("job_ids", "is missing; give the ids of the tasks")
 		}
@@ -76,7 +76,7 @@ func missing(body any, given names) (faults []fault) {
 // maxFrom is the greatest length of a node's name here, in bytes.
 const maxFrom = 512
 
-// batch is a wire.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
+// batch is a api.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
 type batch struct {
 	Tasks []batchItem `json:"tasks"`
 }
@@ -88,7 +88,7 @@ type batchItem struct {
 }
 
 func (b *batchItem) read(value []byte) error {
-	var r wire.SubmitRequest
+	var r api.SubmitRequest
 	if faults := fill(&r, value); len(faults) > 0 {
 		b.fault = &faults[0]
 		return nil

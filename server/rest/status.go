@@ -4,33 +4,33 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
-func (a *handlers) cluster(ctx context.Context, _ *struct{}) (*output[wire.Cluster], error) {
+func (a *handlers) cluster(ctx context.Context, _ *struct{}) (*output[api.Cluster], error) {
 	c, err := a.status.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes := make([]wire.Node, len(c.Nodes))
+	nodes := make([]api.Node, len(c.Nodes))
 	for i, n := range c.Nodes {
 		n.Partitions = append([]int{}, n.Partitions...)
 		nodes[i] = n
 	}
 	c.Nodes = nodes
-	return &output[wire.Cluster]{c}, nil
+	return &output[api.Cluster]{c}, nil
 }
 
-func (a *handlers) pulse(ctx context.Context, _ *struct{}) (*output[wire.Pulse], error) {
-	return &output[wire.Pulse]{a.status.Pulse(ctx)}, nil
+func (a *handlers) pulse(ctx context.Context, _ *struct{}) (*output[api.Pulse], error) {
+	return &output[api.Pulse]{a.status.Pulse(ctx)}, nil
 }
 
-func (a *handlers) bizTypes(ctx context.Context, _ *struct{}) (*output[wire.BizTypes], error) {
+func (a *handlers) bizTypes(ctx context.Context, _ *struct{}) (*output[api.BizTypes], error) {
 	list, err := a.status.BizTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.BizTypes]{wire.BizTypes{BizTypes: append([]wire.BizType{}, list...)}}, nil
+	return &output[api.BizTypes]{api.BizTypes{BizTypes: append([]api.BizType{}, list...)}}, nil
 }
 
 // NamedBizType is embedded by the inputs of routes of one business type.
@@ -40,45 +40,45 @@ type NamedBizType struct {
 
 type pauseInput struct {
 	NamedBizType
-	body[wire.PauseRequest]
+	body[api.PauseRequest]
 }
 
-func (a *handlers) pause(ctx context.Context, in *pauseInput) (*output[wire.BizType], error) {
+func (a *handlers) pause(ctx context.Context, in *pauseInput) (*output[api.BizType], error) {
 	return bizType(a.cfg.Operator.Pause(ctx, in.Name, in.sent))
 }
 
-func (a *handlers) resume(ctx context.Context, in *NamedBizType) (*output[wire.BizType], error) {
+func (a *handlers) resume(ctx context.Context, in *NamedBizType) (*output[api.BizType], error) {
 	return bizType(a.cfg.Operator.Resume(ctx, in.Name))
 }
 
 type retryInput struct {
 	NamedBizType
-	body[wire.RetryRequest]
+	body[api.RetryRequest]
 }
 
-func (a *handlers) retry(ctx context.Context, in *retryInput) (*changedOutput[wire.Retried], error) {
+func (a *handlers) retry(ctx context.Context, in *retryInput) (*changedOutput[api.Retried], error) {
 	r, err := a.desk.RetryFailing(ctx, in.Name, in.sent.Rate)
 	if err != nil {
 		return nil, err
 	}
-	return changedDead(r, wire.Retried{Matched: r.Matched, Retried: r.Changed, Operation: wire.ID(r.Operation)}), nil
+	return changedDead(r, api.Retried{Matched: r.Matched, Retried: r.Changed, Operation: api.ID(r.Operation)}), nil
 }
 
-func bizType(b wire.BizType, err error) (*output[wire.BizType], error) {
+func bizType(b api.BizType, err error) (*output[api.BizType], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.BizType]{b}, nil
+	return &output[api.BizType]{b}, nil
 }
 
 // health says that the process lives, nothing more.
-func (a *handlers) health(context.Context, *struct{}) (*output[wire.Health], error) {
-	return &output[wire.Health]{wire.Health{Status: "ok"}}, nil
+func (a *handlers) health(context.Context, *struct{}) (*output[api.Health], error) {
+	return &output[api.Health]{api.Health{Status: "ok"}}, nil
 }
 
 type readyOutput struct {
 	Status int
-	Body   wire.Readiness
+	Body   api.Readiness
 }
 
 func (a *handlers) ready(ctx context.Context, _ *struct{}) (*readyOutput, error) {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // output is an answer with status 200 and nothing but a body.
@@ -18,17 +18,17 @@ type submitOutput struct {
 	Status   int
 	Location string `header:"Location" doc:"Where the task can be read."`
 	ETag     string `header:"ETag" doc:"Names this state of the task; for If-Match."`
-	Body     wire.Task
+	Body     api.Task
 }
 
 // submit stores one task: 201, or 200 with the first task if its dedup_key is
 // known.
-func (a *handlers) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*submitOutput, error) {
+func (a *handlers) submit(ctx context.Context, in *body[api.SubmitRequest]) (*submitOutput, error) {
 	s, err := a.desk.Submit(ctx, intake.SubmitOf(&in.sent))
 	if err != nil {
 		return nil, err
 	}
-	out := &submitOutput{Status: http.StatusCreated, ETag: wire.ETag(&s.Task), Body: a.shape(s.Task)}
+	out := &submitOutput{Status: http.StatusCreated, ETag: api.ETag(&s.Task), Body: a.shape(s.Task)}
 	out.Location = "/v1/tasks/" + out.Body.JobID.String()
 	if s.Duplicate {
 		out.Status = http.StatusOK
@@ -37,8 +37,8 @@ func (a *handlers) submit(ctx context.Context, in *body[wire.SubmitRequest]) (*s
 }
 
 // shape is a task as JSON.
-func (a *handlers) shape(t task.Task) wire.Task {
-	return wire.From(t, a.desk.Types().NameOf(t.BizType))
+func (a *handlers) shape(t task.Task) api.Task {
+	return api.From(t, a.desk.Types().NameOf(t.BizType))
 }
 
 // ByID is embedded by the inputs of routes that know a task by its job_id.
@@ -48,14 +48,14 @@ type ByID struct {
 
 type taskOutput struct {
 	ETag string `header:"ETag" doc:"Names this state of the task; for If-Match."`
-	Body wire.Task
+	Body api.Task
 }
 
 func (a *handlers) one(t task.Task, err error) (*taskOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &taskOutput{wire.ETag(&t), a.shape(t)}, nil
+	return &taskOutput{api.ETag(&t), a.shape(t)}, nil
 }
 
 // found is one, and adds the run of the task if the owner of its partition reports one.
@@ -75,18 +75,18 @@ func (a *handlers) get(ctx context.Context, in *ByID) (*taskOutput, error) {
 	return a.found(ctx, t, err)
 }
 
-func (a *handlers) why(ctx context.Context, in *ByID) (*output[wire.Why], error) {
+func (a *handlers) why(ctx context.Context, in *ByID) (*output[api.Why], error) {
 	w, err := a.desk.Why(ctx, uint64(in.JobID.ID))
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Why]{w}, nil
+	return &output[api.Why]{w}, nil
 }
 
 // Change is embedded by the inputs of routes that reschedule a task.
 type Change struct {
 	Condition
-	body[wire.ChangeRequest]
+	body[api.ChangeRequest]
 }
 
 // Resolve reads the header and the body.
@@ -112,15 +112,15 @@ func (a *handlers) redrive(ctx context.Context, in *conditionalInput) (*taskOutp
 	return a.one(a.desk.RedriveIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
-func (a *handlers) cancel(ctx context.Context, in *conditionalInput) (*output[wire.Cancelled], error) {
+func (a *handlers) cancel(ctx context.Context, in *conditionalInput) (*output[api.Cancelled], error) {
 	return a.cancelled(a.desk.CancelIf(ctx, uint64(in.JobID.ID), in.tags))
 }
 
-func (a *handlers) cancelled(err error) (*output[wire.Cancelled], error) {
+func (a *handlers) cancelled(err error) (*output[api.Cancelled], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Cancelled]{wire.Cancelled{Outcome: wire.OutcomeCancelled}}, nil
+	return &output[api.Cancelled]{api.Cancelled{Outcome: api.OutcomeCancelled}}, nil
 }
 
 type listInput struct {
@@ -141,7 +141,7 @@ func (in *listInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-func (a *handlers) list(ctx context.Context, in *listInput) (*output[wire.Page], error) {
+func (a *handlers) list(ctx context.Context, in *listInput) (*output[api.Page], error) {
 	status, err := intake.StatusOf(in.Status)
 	if err != nil {
 		return nil, err
@@ -152,22 +152,22 @@ func (a *handlers) list(ctx context.Context, in *listInput) (*output[wire.Page],
 	if !in.From.IsZero() || !in.To.IsZero() {
 		return nil, &task.FieldError{Field: "from", Message: "from and to do not go together with biz_id; leave them out, or biz_id"}
 	}
-	bizID, err := wire.ParseBizID(in.BizID)
+	bizID, err := api.ParseBizID(in.BizID)
 	if err != nil {
 		return nil, &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
-	after, asOf, err := intake.CursorOf(wire.ListTasks, in.Cursor)
+	after, asOf, err := intake.CursorOf(api.ListTasks, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	p, err := a.desk.List(ctx, intake.List{
 		BizID: bizID.Number, BizKey: bizID.Key, BizType: in.BizType, Status: status, After: after, AsOf: asOf, Limit: in.Limit,
 	})
-	return a.page(ctx, wire.ListTasks, p, err)
+	return a.page(ctx, api.ListTasks, p, err)
 }
 
 // listAll reads the tables of all shards.
-func (a *handlers) listAll(ctx context.Context, in *listInput, status *task.Status) (*output[wire.Page], error) {
+func (a *handlers) listAll(ctx context.Context, in *listInput, status *task.Status) (*output[api.Page], error) {
 	q := intake.ListAll{BizType: in.BizType, From: in.From.Time, To: in.To.Time, Limit: in.Limit}
 	if status != nil {
 		q.Status = *status
@@ -180,14 +180,14 @@ func (a *handlers) listAll(ctx context.Context, in *listInput, status *task.Stat
 	if err = takeTasks(ctx, p.Tasks, err); err != nil {
 		return nil, err
 	}
-	return &output[wire.Page]{p.Wire(a.desk.Types())}, nil
+	return &output[api.Page]{p.Wire(a.desk.Types())}, nil
 }
 
-func (a *handlers) page(ctx context.Context, list byte, p intake.Page, err error) (*output[wire.Page], error) {
+func (a *handlers) page(ctx context.Context, list byte, p intake.Page, err error) (*output[api.Page], error) {
 	if err = takeTasks(ctx, p.Tasks, err); err != nil {
 		return nil, err
 	}
-	return &output[wire.Page]{p.Wire(a.desk.Types(), list)}, nil
+	return &output[api.Page]{p.Wire(a.desk.Types(), list)}, nil
 }
 
 // takeTasks takes the memory for an answer with tasks.
@@ -208,10 +208,10 @@ type forecastInput struct {
 	Span    durationParam `query:"span" doc:"How far ahead, a Go duration up to 744h; 2h if left out." example:"2h"`
 }
 
-func (a *handlers) forecast(ctx context.Context, in *forecastInput) (*output[wire.Forecast], error) {
+func (a *handlers) forecast(ctx context.Context, in *forecastInput) (*output[api.Forecast], error) {
 	f, err := a.desk.Forecast(ctx, intake.Forecast{BizType: in.BizType, Step: in.Step.Duration, Span: in.Span.Duration})
 	if err != nil {
 		return nil, err
 	}
-	return &output[wire.Forecast]{f.Wire(a.desk.Types())}, nil
+	return &output[api.Forecast]{f.Wire(a.desk.Types())}, nil
 }

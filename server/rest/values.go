@@ -12,20 +12,20 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/limits"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // read reads a JSON value into a field of a body.
 func read(field any, value []byte) error {
 	switch field := field.(type) {
-	case *wire.BizID:
+	case *api.BizID:
 		if value[0] != '"' {
 			return field.UnmarshalJSON(value)
 		}
-	case **wire.BizID:
-		*field = new(wire.BizID)
+	case **api.BizID:
+		*field = new(api.BizID)
 		return read(*field, value)
 	case *json.Number:
 		number := value
@@ -37,12 +37,12 @@ func read(field any, value []byte) error {
 		}
 		*field = json.Number(number)
 		return nil
-	case *[]wire.ID:
-		return readList(field, value, intake.MaxWake, "ids", "requests", (*wire.ID).UnmarshalJSON)
-	case *[]wire.LimitAsk:
-		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[wire.LimitAsk])
-	case *[]wire.Settlement:
-		return readList(field, value, intake.MaxSettle, "settlements", "requests", firstFault[wire.Settlement])
+	case *[]api.ID:
+		return readList(field, value, intake.MaxWake, "ids", "requests", (*api.ID).UnmarshalJSON)
+	case *[]api.LimitAsk:
+		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[api.LimitAsk])
+	case *[]api.Settlement:
+		return readList(field, value, intake.MaxSettle, "settlements", "requests", firstFault[api.Settlement])
 	case *[]batchItem:
 		return readList(field, value, intake.MaxBatch, "tasks", "batches", (*batchItem).read)
 	case *int:
@@ -80,21 +80,21 @@ func readText(field any, s string) (err error) {
 		*field = s
 	case **string:
 		*field = new(s)
-	case *wire.BizID:
-		*field, err = wire.ParseBizID(s)
-	case *wire.OnDuplicate:
-		*field, err = wire.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
-	case *wire.Do:
-		*field, err = wire.Do(s), oneOf(s, wire.Dos...)
-	case *wire.Past:
-		*field, err = wire.Past(s), oneOf(s, intake.Fire, intake.Refuse)
+	case *api.BizID:
+		*field, err = api.ParseBizID(s)
+	case *api.OnDuplicate:
+		*field, err = api.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
+	case *api.Do:
+		*field, err = api.Do(s), oneOf(s, api.Dos...)
+	case *api.Past:
+		*field, err = api.Past(s), oneOf(s, intake.Fire, intake.Refuse)
 	case **time.Time:
 		*field, err = readTime(s)
-	case **wire.Duration:
-		var d wire.Duration
+	case **api.Duration:
+		var d api.Duration
 		d, err = readDuration(s)
 		*field = new(d)
-	case *wire.Duration: // a time-out: the desk checks its bounds, but takes 0s for none
+	case *api.Duration: // a time-out: the desk checks its bounds, but takes 0s for none
 		if *field, err = readDuration(s); err == nil && *field == 0 {
 			err = errors.New("0s is out of range; give 1ms to 24h")
 		}
@@ -121,12 +121,12 @@ func readTime(s string) (*time.Time, error) {
 	return &t, nil
 }
 
-func readDuration(s string) (wire.Duration, error) {
+func readDuration(s string) (api.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
 		return 0, fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m", s)
 	}
-	return wire.Duration(d), nil
+	return api.Duration(d), nil
 }
 
 // readList reads an array of 1 to most things, each by readOne. more is what to send if there are more.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 // documentWebhook adds to the OpenAPI document the call that package processor/webhook makes.
@@ -18,7 +18,7 @@ func (a *handlers) documentWebhook() {
 		RequestBody: &huma.RequestBody{
 			Description: "The task, as GET /v1/tasks/{job_id} answers it, without running.", Required: true,
 			Content: map[string]*huma.MediaType{typeJSON: {
-				Schema: doc.Components.Schemas.Schema(reflect.TypeFor[wire.Task](), true, ""), Example: example(pendingTask),
+				Schema: doc.Components.Schemas.Schema(reflect.TypeFor[api.Task](), true, ""), Example: example(pendingTask),
 			}},
 		},
 		Responses: map[string]*huma.Response{

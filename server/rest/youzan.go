@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // The commands of a delay queue that Youzan has described (https://tech.youzan.com/queuing_delay/), for programs that move
@@ -32,7 +32,7 @@ const (
 type youzanCommand struct {
 	Command string      `json:"command" enum:"add,pop,finish,delete" doc:"add: stores a job. pop: hands out one that is due. finish: ends one that was popped. delete: ends one that is not over." example:"add"`
 	Topic   string      `json:"topic,omitempty" doc:"Name of a business type whose processor is pull. add and pop need it, finish and delete only if jobs of several topics have the id." example:"order_close"`
-	ID      *wire.BizID `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Of add, finish and delete, which need it: the biz_id of the task, a number or a text." example:"o-1"`
+	ID      *api.BizID  `json:"id,omitempty" minLength:"1" maxLength:"128" doc:"Of add, finish and delete, which need it: the biz_id of the task, a number or a text." example:"o-1"`
 	Delay   json.Number `json:"delay,omitempty" minimum:"0" doc:"Of add: when the job is due, in seconds from now. Left out: at once." example:"1800"`
 	TTR     json.Number `json:"TTR,omitempty" minimum:"0" doc:"Of add: how long its consumer has the job, in seconds. Left out: pull.ttr of the business type." example:"60"`
 	Body    string      `json:"body,omitempty" doc:"Of add: what the job is about, at most 4096 bytes." example:"{\"shop\":7}"`
@@ -61,7 +61,7 @@ type YouzanJob struct {
 	Value *string `json:"value,omitempty" doc:"Of pop: the body of the job, which may be empty." example:"{\"shop\":7}"`
 	Topic string  `json:"topic,omitempty" doc:"Of pop: the topic of the job." example:"order_close"`
 	TTR   float64 `json:"TTR,omitempty" doc:"Of pop: how long the caller has the job, in seconds." example:"60"`
-	JobID wire.ID `json:"job_id,omitzero" doc:"The job_id of the task." example:"413351953711104"`
+	JobID api.ID  `json:"job_id,omitzero" doc:"The job_id of the task." example:"413351953711104"`
 }
 
 // youzanAnswer is the body of an answer.
@@ -75,7 +75,7 @@ type youzanAnswer struct {
 
 // youzanDone answers what was done to one job.
 func youzanDone(c *youzanCommand, jobID uint64) youzanAnswer {
-	return youzanAnswer{Success: true, YouzanJob: YouzanJob{ID: c.ID.String(), JobID: wire.ID(jobID)}}
+	return youzanAnswer{Success: true, YouzanJob: YouzanJob{ID: c.ID.String(), JobID: api.ID(jobID)}}
 }
 
 // youzan serves POST /youzan.
@@ -92,7 +92,7 @@ func (a *handlers) youzan(w http.ResponseWriter, r *http.Request) {
 			answer = youzanAnswer{Code: youzanNone, Error: "there is no such job"}
 		case isConflict:
 			answer = youzanAnswer{Code: youzanNone, Error: "the job is " + string(conflict.Conflict)}
-		case wire.IsUnavailable(err), errors.Is(err, context.Canceled):
+		case api.IsUnavailable(err), errors.Is(err, context.Canceled):
 			answer = youzanAnswer{Code: youzanLater, Error: "it cannot be decided now; send it again"}
 		default:
 			a.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
@@ -239,17 +239,17 @@ func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswe
 		}
 		return youzanDone(c, t.JobID), nil
 	}
-	do := wire.Settlement{Lease: wire.Lease{JobID: wire.ID(t.JobID), Number: t.Lease}.String(), Do: "ack"}
+	do := api.Settlement{Lease: api.Lease{JobID: api.ID(t.JobID), Number: t.Lease}.String(), Do: "ack"}
 	if c.Command == "delete" {
 		do.Do, do.Error = "reject", "deleted"
 	}
-	results, err := a.desk.Settle(ctx, []wire.Settlement{do})
+	results, err := a.desk.Settle(ctx, []api.Settlement{do})
 	switch {
 	case err != nil:
 		return youzanAnswer{}, err
-	case results[0].Result == wire.SettledUnavailable:
+	case results[0].Result == api.SettledUnavailable:
 		return youzanAnswer{}, task.ErrUnavailable
-	case results[0].Result != wire.SettledOK:
+	case results[0].Result != api.SettledOK:
 		return youzanAnswer{}, task.ErrNotFound
 	}
 	return youzanDone(c, t.JobID), nil

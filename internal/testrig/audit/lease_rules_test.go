@@ -6,11 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // leased is a lease of a task, the n-th, for five seconds.
@@ -29,9 +29,9 @@ func leased(n int, given float64, settles ...Settle) *Hold {
 // settles is a settlement at a time, with its result.
 func settles(do string, sent float64, result string) Settle {
 	s := Settle{Sent: at(sent), Answered: at(sent), Result: result}
-	s.Do = wire.Do(do)
+	s.Do = api.Do(do)
 	if do == client.Extend {
-		s.TTR = wire.Duration(5 * time.Second)
+		s.TTR = api.Duration(5 * time.Second)
 	}
 	return s
 }

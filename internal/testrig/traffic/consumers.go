@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // Consumers submit tasks, lease them at any node, and settle them at any other one. Each writes down what it was promised.
@@ -254,7 +254,7 @@ func (c consumer) work(holds map[string]*audit.Hold) {
 			case n < 45: // it dies
 				continue
 			case n < 60:
-				late = append(late, client.Settlement{Lease: lease, Do: client.Extend, TTR: wire.Duration(c.Work + 500*time.Millisecond)})
+				late = append(late, client.Settlement{Lease: lease, Do: client.Extend, TTR: api.Duration(c.Work + 500*time.Millisecond)})
 				last = append(last, s)
 				continue
 			case n < 70:
@@ -270,7 +270,7 @@ func (c consumer) work(holds map[string]*audit.Hold) {
 		case n < 10:
 			s.Do = client.Nack
 			if h.Again = time.Duration(c.IntN(400)) * time.Millisecond; n < 5 {
-				s.RetryAfter = (*wire.Duration)(&h.Again)
+				s.RetryAfter = (*api.Duration)(&h.Again)
 			} else {
 				h.Again = c.center.Types[0].Backoff.Min
 			}
@@ -279,7 +279,7 @@ func (c consumer) work(holds map[string]*audit.Hold) {
 		case n < 18: // until it ends
 			continue
 		case n < 23:
-			first = append(first, client.Settlement{Lease: lease, Do: client.Extend, TTR: wire.Duration(c.Work + 500*time.Millisecond)})
+			first = append(first, client.Settlement{Lease: lease, Do: client.Extend, TTR: api.Duration(c.Work + 500*time.Millisecond)})
 			late = append(late, s)
 			continue
 		case n < 30:

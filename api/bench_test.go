@@ -1,14 +1,14 @@
-package wire_test
+package api_test
 
 import (
 	"encoding/json"
 	"testing"
 
-	"github.com/timeoutcenter/toc/wire"
+	"github.com/timeoutcenter/toc/api"
 )
 
 func BenchmarkTask(b *testing.B) {
-	v := wire.From(full(), "order_close")
+	v := api.From(full(), "order_close")
 	b.Run("AppendJSON", func(b *testing.B) {
 		b.ReportAllocs()
 		var buf []byte

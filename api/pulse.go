@@ -1,4 +1,4 @@
-package wire
+package api
 
 // Pulse is how a node is and what it did in the last hour. The console of each node asks all nodes.
 type Pulse struct {

@@ -1,4 +1,4 @@
-// Package wire declares every JSON body of the HTTP API once: the requests, the answers and
+// Package api declares every JSON body of the HTTP API once: the requests, the answers and
 // the task in them. The HTTP API, the Go client, the command line and the webhook share it, so
 // that a task looks the same wherever it is met:
 //
@@ -17,4 +17,4 @@
 //	answers.go    the bodies of answers; errors.go says what their refusals stand for
 //	task.go       a task; append.go writes it fast
 //	id.go bizid.go time.go cursor.go etag.go   the values in them, and beside them
-package wire
+package api

@@ -1,4 +1,4 @@
-package wire_test
+package api_test
 
 import (
 	"encoding/json"
@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/wire"
 )
 
 // FuzzAppendJSON holds AppendJSON against encoding/json, byte by byte.
@@ -18,7 +18,7 @@ func FuzzAppendJSON(f *testing.F) {
 	f.Add(uint64(0), ^uint64(0), "<&>", "\u2028\xff\x00\"\\", "", "\x7f", -1, int64(-1), "order-<42>")
 	f.Fuzz(func(t *testing.T, job, biz uint64, name, attribute, lastError, dedup string, attempts int, milli int64, bizKey string) {
 		milli %= 250_000_000_000_000 // years of four digits
-		v := wire.From(task.Task{
+		v := api.From(task.Task{
 			JobID: job, BizID: biz, BizKey: bizKey, Timeout: time.Duration(attempts), DueTime: time.UnixMilli(milli / 3), Status: task.Status(job % 5), ActionTime: time.UnixMilli(milli), Attribute: attribute,
 			Attempts: attempts, LastError: lastError, DedupKey: dedup, Created: time.UnixMilli(milli / 2),
 		}, name)
@@ -33,7 +33,7 @@ func FuzzID(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		var id wire.ID
+		var id api.ID
 		err := json.Unmarshal(value, &id)
 
 		var text string
@@ -47,7 +47,7 @@ func FuzzID(f *testing.F) {
 			require.EqualValues(t, want, id)
 		}
 
-		direct := wire.ID(7) // also on what is no JSON
+		direct := api.ID(7) // also on what is no JSON
 		if direct.UnmarshalJSON(value) != nil {
 			require.EqualValues(t, 7, direct)
 		}
