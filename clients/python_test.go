@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/timeoutcenter/toc/dedup"
+	"github.com/timeoutcenter/toc/client/dedup"
 	"github.com/timeoutcenter/toc/internal/testrig"
 )
 

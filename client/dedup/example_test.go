@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/timeoutcenter/toc/dedup"
+	"github.com/timeoutcenter/toc/client/dedup"
 )
 
 // A receiver of webhooks does the work of each task once.

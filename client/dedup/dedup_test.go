@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/dedup"
+	"github.com/timeoutcenter/toc/client/dedup"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 )
