@@ -19,11 +19,11 @@ import (
 	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/metrics"
-	"github.com/timeoutcenter/toc/operations"
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
@@ -62,7 +62,7 @@ type App struct {
 	timer      *redistimer.Timer
 	dispatcher *dispatch.Dispatcher
 	control    *control.Control
-	operations *operations.Runner
+	operations *bulk.Runner
 	service    *intake.Service
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything

@@ -5,11 +5,11 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/operations"
+	"github.com/timeoutcenter/toc/intake/bulk"
 )
 
-func (a *App) newOperations(owned owners) *operations.Runner {
-	return operations.New(operations.Config{
+func (a *App) newOperations(owned owners) *bulk.Runner {
+	return bulk.New(bulk.Config{
 		Store: a.store, Databases: a.layout.Databases, Any: a.control.OperationRuns, Runs: func() bool { return owned.Owns(0) },
 		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Discarded: a.forgetDiscarded, Now: a.clock.Now, Logger: a.component("operations"),
 	})

@@ -1,9 +1,9 @@
-// Package operations runs the redrives and discards of dead tasks that have a rate, and the retries of failing ones. The
+// Package bulk runs the redrives and discards of dead tasks that have a rate, and the retries of failing ones. The
 // store has the counts and the progress of each operation. So any node can continue an operation.
 //
 // One node runs redrives and discards: the owner of partition 0. A second one, during a hand-over, changes and counts nothing
 // twice: the store rejects a step from an old reading.
-package operations
+package bulk
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package operations_test
+package bulk_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/operations"
+	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -125,18 +125,18 @@ type node struct {
 
 func start(t *testing.T, d *databases) *node {
 	n := &node{}
-	n.run(t, operations.Config{
+	n.run(t, bulk.Config{
 		Store: d, Databases: len(d.dead), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Redriven: func(_ context.Context, jobIDs []uint64) { n.redriven.Add(int64(len(jobIDs))) },
 	})
 	return n
 }
 
-func (n *node) run(t *testing.T, cfg operations.Config) {
+func (n *node) run(t *testing.T, cfg bulk.Config) {
 	if cfg.Any == nil {
 		cfg.Any = func() bool { return true }
 	}
-	r := operations.New(cfg)
+	r := bulk.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.kill = cancel
 	n.owns.Store(true)
@@ -319,7 +319,7 @@ func (c *changed) leftover() (n int) {
 func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
 	n := &node{}
 	n.owns.Store(true)
-	n.run(t, operations.Config{
+	n.run(t, bulk.Config{
 		Store: c, Databases: len(c.left), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Redriven: func(context.Context, []uint64) {}, Discarded: func([]uint64) {},
 		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
