@@ -27,7 +27,7 @@
 //	app
 //	server/console
 //	server/rest, cluster/forward, metrics, server/kafka
-//	client, intake, scanner, redistimer, control, intake/bulk, cmd/toc/internal/sqltable
+//	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, client/dedup
 //	store, queue, dispatch, api, processor, configs, peerproof, tracing, tracing/otlp

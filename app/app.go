@@ -16,10 +16,10 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/intake/bulk"
+	"github.com/timeoutcenter/toc/intake/pause"
 	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/limits"
@@ -61,7 +61,7 @@ type App struct {
 	scanner    *scanner.Scanner
 	timer      *redistimer.Timer
 	dispatcher *dispatch.Dispatcher
-	control    *control.Control
+	control    *pause.Control
 	operations *bulk.Runner
 	service    *intake.Service
 	readers    []*intakekafka.Reader

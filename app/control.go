@@ -9,14 +9,14 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/control"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/intake/pause"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-func (a *App) newControl() *control.Control {
-	return control.New(control.Config{
+func (a *App) newControl() *pause.Control {
+	return pause.New(pause.Config{
 		Store: a.store, Databases: a.layout.Databases, Gate: gate{a}, Now: a.clock.Now, Logger: a.component("control"),
 	})
 }
@@ -24,7 +24,7 @@ func (a *App) newControl() *control.Control {
 // gate puts pauses in force: the queue takes no tasks of a paused business type, and both engines ask the queue.
 type gate struct{ *App }
 
-// SetPaused implements control.Gate.
+// SetPaused implements pause.Gate.
 func (g gate) SetPaused(bizTypes []uint64) {
 	g.queue.SetPaused(bizTypes)
 	g.scanner.Tick() // for what is not paused any more

@@ -1,4 +1,4 @@
-package control_test
+package pause_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/control"
+	"github.com/timeoutcenter/toc/intake/pause"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -99,7 +99,7 @@ func (d *databases) SetControl(ctx context.Context, database int, c store.Contro
 
 // node is a Control, and what it has put in force.
 type node struct {
-	*control.Control
+	*pause.Control
 	mu     sync.Mutex
 	paused []uint64
 }
@@ -119,7 +119,7 @@ func (n *node) inForce() []uint64 {
 // start runs a node until the end of the test.
 func start(t *testing.T, d *databases) *node {
 	n := &node{}
-	n.Control = control.New(control.Config{
+	n.Control = pause.New(pause.Config{
 		Store: d, Databases: len(d.rows), Gate: n, Now: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	n.Load(t.Context())
@@ -130,7 +130,7 @@ func start(t *testing.T, d *databases) *node {
 	return n
 }
 
-func pause(bizType uint64) store.Control {
+func pauseOf(bizType uint64) store.Control {
 	return store.Control{BizType: bizType, Paused: true, Actor: "api"}
 }
 
@@ -139,7 +139,7 @@ func TestADecisionIsInForceOnAllNodesWithinTwoSeconds(t *testing.T) {
 		d := newDatabases(3)
 		one, two := start(t, d), start(t, d)
 		d.change(func() { d.hang[0] = true })
-		require.NoError(t, one.Set(t.Context(), pause(7)))
+		require.NoError(t, one.Set(t.Context(), pauseOf(7)))
 		require.Equal(t, []uint64{7}, one.inForce(), "at the answer")
 		time.Sleep(2 * time.Second)
 		require.Equal(t, []uint64{7}, two.inForce(), "a database that hangs holds up nobody")
@@ -157,7 +157,7 @@ func TestADecisionWaitsForSlowDatabases(t *testing.T) {
 		n := start(t, d)
 		d.change(func() { d.slow, d.hang[0] = 4*time.Second, true })
 		begin := time.Now()
-		require.NoError(t, n.Set(t.Context(), pause(7)))
+		require.NoError(t, n.Set(t.Context(), pauseOf(7)))
 		require.Equal(t, []uint64{7}, n.inForce())
 		require.Equal(t, 6*time.Second, time.Since(begin), "one to read, four to write, one for the database that hangs")
 	})
@@ -169,7 +169,7 @@ func TestTheLastChangeWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDatabases(3)
 		n := start(t, d)
-		require.NoError(t, n.Set(t.Context(), pause(7)))
+		require.NoError(t, n.Set(t.Context(), pauseOf(7)))
 		d.change(func() { d.down[1] = true })
 		require.NoError(t, n.Set(t.Context(), store.Control{BizType: 7}))
 		d.change(func() { d.down[1] = false })
@@ -195,7 +195,7 @@ func TestAChangeInOneDatabaseIsEnough(t *testing.T) {
 func TestAPauseOutlivesARestartAndAllDatabases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDatabases(2)
-		require.NoError(t, start(t, d).Set(t.Context(), pause(7)))
+		require.NoError(t, start(t, d).Set(t.Context(), pauseOf(7)))
 		n := start(t, d)
 		require.Equal(t, []uint64{7}, n.inForce(), "before anything starts")
 		d.change(func() { d.down[0], d.down[1] = true, true })
@@ -210,7 +210,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDatabases(2)
 		n := start(t, d)
-		p := pause(7)
+		p := pauseOf(7)
 		p.Until = time.Now().Add(time.Minute)
 		require.NoError(t, n.Set(t.Context(), p))
 		d.change(func() { d.down[0], d.down[1] = true, true })

@@ -1,11 +1,11 @@
-// Package control keeps what operators have decided about business types: which ones are paused. The decisions are
+// Package pause keeps what operators have decided about business types: which ones are paused. The decisions are
 // rows of toc_control, the same in each database, and each node reads them every second; the same read shows whether an
 // operation runs.
 //
 // The row that was changed last wins, whichever database has it; of the same millisecond, a pause does. So a database
 // that is down takes nothing along, and a change by plain SQL in one database is enough: nodes copy it to the others.
 // While no database answers, the last known decisions stand.
-package control
+package pause
 
 import (
 	"context"
