@@ -29,7 +29,7 @@
 //	server/rest, cluster/forward, metrics, server/kafka
 //	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
-//	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, why, client/dedup
+//	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup
 //	store, queue, dispatch, api, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit, internal/tlsclient

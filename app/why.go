@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/why"
 )
 
 // whyFacts adds this node's facts about a task to its row.

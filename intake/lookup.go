@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/why"
 )
 
 // The number of tasks in a page: the default, and the maximum.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/why"
 )
 
 var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
