@@ -12,7 +12,7 @@
 //	server/kafka       or as a record of a topic
 //	intake             is checked, gets its job_id
 //	store              and a row in one of 8 × 1024 tables: the only truth
-//	dispatch           says where it waits until then
+//	queue/dispatch           says where it waits until then
 //	scanner            a cron tick reads what is due soon, or
 //	redistimer         a slot timer in Redis (redistimer/slots) says what is due
 //	queue              holds it until its millisecond, and until its limits (limits) let it start
@@ -30,7 +30,7 @@
 //	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup
-//	store, queue, dispatch, api, processor, configs, peerproof, tracing, tracing/otlp
+//	store, queue, queue/dispatch, api, processor, configs, peerproof, tracing, tracing/otlp
 //	limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
 //	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool

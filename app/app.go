@@ -16,7 +16,6 @@ import (
 
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/intake/pause"
@@ -27,6 +26,7 @@ import (
 	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/server/console"

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
@@ -20,6 +19,7 @@ import (
 	"github.com/timeoutcenter/toc/processor/logger"
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"

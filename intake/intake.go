@@ -18,9 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"

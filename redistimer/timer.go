@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"

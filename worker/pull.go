@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )

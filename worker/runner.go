@@ -15,9 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/task"
 )
 

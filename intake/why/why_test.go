@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/dispatch"
 	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/timeoutcenter/toc/dispatch"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 )
 
 // Where a task waits depends on its engine, its time and the owner of its partition.
