@@ -15,7 +15,7 @@
 //	queue/dispatch           says where it waits until then
 //	scanner            a cron tick reads what is due soon, or
 //	redistimer         a slot timer in Redis (redistimer/slots) says what is due
-//	queue              holds it until its millisecond, and until its limits (limits) let it start
+//	queue              holds it until its millisecond, and until its queue/limits (queue/limits) let it start
 //	worker             runs it by a processor, of the user's or one that ships
 //	                   (processor/webhook, processor/kafka, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
@@ -31,7 +31,7 @@
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup
 //	store, queue, queue/dispatch, api, processor, configs, peerproof, tracing, tracing/otlp
-//	limits
+//	queue/limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
 //	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool
 package toc

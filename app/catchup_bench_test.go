@@ -14,7 +14,7 @@ import (
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 

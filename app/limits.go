@@ -9,7 +9,7 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 )
 
 func (a *App) newLimits(owned owners) *limits.Limits {

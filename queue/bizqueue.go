@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -3,7 +3,7 @@ package queue
 import (
 	"time"
 
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/limits"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 

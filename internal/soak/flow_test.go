@@ -11,7 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig/audit"
 	"github.com/timeoutcenter/toc/internal/testrig/traffic"
-	"github.com/timeoutcenter/toc/limits"
+	"github.com/timeoutcenter/toc/queue/limits"
 )
 
 // Flow control on three nodes, each a process of its own. Use -benchtime=1x.
