@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster/forward"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 

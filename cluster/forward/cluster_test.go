@@ -15,8 +15,8 @@ import (
 
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster/forward"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/memnet"
-	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/internal/testrig/memnet"
-	"github.com/timeoutcenter/toc/peerproof"
 )
 
 // inNetwork makes a Forwarder and another node in a bubble. Calls between nodes are HTTP/1.1.

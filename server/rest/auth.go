@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 )
 
 // authorize lets a request through if it carries one of the tokens, if another node has

@@ -11,8 +11,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	toc "github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/task"
 )
 

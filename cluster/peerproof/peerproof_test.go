@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 )
 
 func keys(k ...string) func() []string { return func() []string { return k } }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/peerproof"
+	"github.com/timeoutcenter/toc/cluster/peerproof"
 )
 
 // FuzzHandler has somebody without the key say anything at the door of a node: it is never believed. What a node that
