@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/app/metrics"
 )
 
 const runbook = "https://github.com/timeoutcenter/toc/blob/main/docs/operating.md#"

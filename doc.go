@@ -26,7 +26,7 @@
 //	cmd/toc, examples/orderclose, examples/unpaid, clients
 //	app
 //	server/console
-//	server/rest, cluster/forward, metrics, server/kafka
+//	server/rest, cluster/forward, app/metrics, server/kafka
 //	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup

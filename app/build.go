@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/processor/logger"

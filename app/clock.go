@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/metrics"
 )
 
 const (

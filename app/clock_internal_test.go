@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
-	"github.com/timeoutcenter/toc/metrics"
 )
 
 // seen lets a clock see the others.

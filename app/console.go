@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 )

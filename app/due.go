@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
 )
 

@@ -30,8 +30,8 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )

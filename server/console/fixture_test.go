@@ -20,8 +20,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/console"

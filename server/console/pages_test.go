@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/metrics"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 )

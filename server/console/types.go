@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/metrics"
+	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
 )
