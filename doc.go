@@ -19,7 +19,7 @@
 //	worker             runs it by a processor, of the user's or one that ships
 //	                   (processor/webhook, processor/kafka, processor/logger)
 //	store              the outcome is recorded by a compare-and-set
-//	tracing            makes spans of submits and runs; tracing/otlp exports them
+//	internal/tracing            makes spans of submits and runs; internal/tracing/otlp exports them
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
 //
@@ -30,7 +30,7 @@
 //	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup
-//	store, queue, queue/dispatch, api, processor, configs, cluster/peerproof, tracing, tracing/otlp
+//	store, queue, queue/dispatch, api, processor, configs, cluster/peerproof, internal/tracing, internal/tracing/otlp
 //	queue/limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
 //	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool

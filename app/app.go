@@ -22,6 +22,8 @@ import (
 	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/intake/pause"
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
@@ -34,8 +36,6 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
-	"github.com/timeoutcenter/toc/tracing/otlp"
 	"github.com/timeoutcenter/toc/worker"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 	"github.com/timeoutcenter/toc/redistimer/slots"
-	"github.com/timeoutcenter/toc/tracing/otlp"
 )
 
 // RedisAdvice asks the Redis of a configuration for all that toc uses: the login, a write and a script below redis.prefix on

@@ -3,8 +3,8 @@ package app
 import (
 	"fmt"
 
-	"github.com/timeoutcenter/toc/tracing"
-	"github.com/timeoutcenter/toc/tracing/otlp"
+	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 )
 
 // buildTracing makes the exporter of spans if there is a collector.

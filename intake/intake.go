@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/intake/why"
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 )
 
 // Store is the part of the task store that a Service uses; see store.Store.

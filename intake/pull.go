@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/worker"
 )
 

@@ -3,7 +3,7 @@ package intake
 import (
 	"context"
 
-	"github.com/timeoutcenter/toc/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing"
 )
 
 // submitTraces are the traces of the requests of a SubmitBatch. A request with a traceparent has its own span. The others

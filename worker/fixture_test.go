@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
@@ -27,7 +28,6 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 	"github.com/timeoutcenter/toc/worker"
 )
 

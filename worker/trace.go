@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/processor"
-	"github.com/timeoutcenter/toc/tracing"
 )
 
 // beginSpans begins a span for each of w.tasks that is traced. The context of a batch has none of them, that of a single

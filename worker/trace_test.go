@@ -13,9 +13,9 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 )
 
 const (

@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 )
 
 // pool is the workers of a lane.

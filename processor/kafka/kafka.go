@@ -17,8 +17,8 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/tracing"
 )
 
 // Cluster is a Kafka cluster.

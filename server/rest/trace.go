@@ -3,7 +3,7 @@ package rest
 import (
 	"net/http"
 
-	"github.com/timeoutcenter/toc/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing"
 )
 
 // traceHeader is tracing.Header in the form that http.Header keeps.

@@ -2,7 +2,7 @@
 // traceparents: a submit leaves one with its tasks, and the span of each run is linked to it. The two are far apart in time,
 // so a run is not a child of its submit.
 //
-// Requests and tasks come in, spans go out to a trace.TracerProvider; package tracing/otlp has one that exports them.
+// Requests and tasks come in, spans go out to a trace.TracerProvider; package internal/tracing/otlp has one that exports them.
 // A nil *Tracer makes no spans and still hands on the traceparents that came in.
 package tracing
 

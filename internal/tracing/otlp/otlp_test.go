@@ -18,7 +18,7 @@ import (
 
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
-	"github.com/timeoutcenter/toc/tracing/otlp"
+	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/timeoutcenter/toc/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing"
 )
 
 const (
