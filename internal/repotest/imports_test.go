@@ -1,4 +1,4 @@
-package toc
+package repotest
 
 import (
 	"os"
@@ -36,7 +36,7 @@ func TestImportsPointDown(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		paths := strings.Fields(line)
 		name := strings.TrimPrefix(paths[0], module)
-		if paths[0] == strings.TrimSuffix(module, "/") || strings.HasPrefix(name, "internal/testrig") || strings.HasPrefix(name, "internal/soak") || strings.HasPrefix(name, "internal/sim") || strings.HasPrefix(name, "internal/transcript") || strings.HasPrefix(name, "internal/fakeconsul") ||
+		if paths[0] == strings.TrimSuffix(module, "/") || strings.HasPrefix(name, "internal/testrig") || strings.HasPrefix(name, "internal/soak") || name == "internal/repotest" || strings.HasPrefix(name, "internal/sim") || strings.HasPrefix(name, "internal/transcript") || strings.HasPrefix(name, "internal/fakeconsul") ||
 			name == "internal/virtual" || name == "toctest" {
 			continue // tests
 		}

@@ -1,4 +1,4 @@
-package toc_test
+package repotest
 
 import (
 	"io/fs"
@@ -32,7 +32,7 @@ func TestSleepsSayWhy(t *testing.T) {
 		for line := range strings.Lines(string(text)) {
 			n++
 			says := strings.Contains(line, "// real time: ") || strings.Contains(line, "// in a bubble")
-			if strings.Contains(line, "time.Sleep(") && !says && path != "sleeps_test.go" {
+			if strings.Contains(line, "time.Sleep(") && !says && path != "internal/repotest/sleeps_test.go" {
 				t.Errorf("%s:%d: say after the sleep why it is in real time, or that it is in a bubble; or wait for an event", path, n)
 			}
 		}

@@ -1,4 +1,4 @@
-package toc
+package repotest
 
 import (
 	"io/fs"
