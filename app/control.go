@@ -65,9 +65,9 @@ func (o operator) Resume(ctx context.Context, bizType string) (api.BizType, erro
 const maxReason = 255 // characters
 
 func (a *App) decide(ctx context.Context, bizType, by string, p api.PauseRequest) (api.BizType, error) {
-	b, ok := a.catalog.Load().ByName(bizType)
-	if !ok {
-		return api.BizType{}, task.ErrNotFound
+	b, err := a.catalog.Load().Find(bizType)
+	if err != nil {
+		return api.BizType{}, err
 	}
 	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
 		return api.BizType{}, &task.FieldError{Field: "reason", Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
@@ -92,9 +92,9 @@ func (a *App) decide(ctx context.Context, bizType, by string, p api.PauseRequest
 }
 
 func (a *App) resume(ctx context.Context, bizType, by string) (api.BizType, error) {
-	b, ok := a.catalog.Load().ByName(bizType)
-	if !ok {
-		return api.BizType{}, task.ErrNotFound
+	b, err := a.catalog.Load().Find(bizType)
+	if err != nil {
+		return api.BizType{}, err
 	}
 	if err := a.control.Set(ctx, store.Control{BizType: b.ID, Actor: by}); err != nil {
 		return api.BizType{}, err

@@ -72,7 +72,7 @@ func (k Kafka) check(ps *problems) {
 		ps.require(clusterName.MatchString(c.Name), at, "%s is not a name; write 1 to 64 of a-z, 0-9, _ -", quote(c.Name))
 		ps.require(len(c.Brokers) > 0, at+".brokers", "is missing or empty; write host:port of some brokers")
 		for i, broker := range c.Brokers {
-			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s is not host:port; write 127.0.0.1:9092", quote(hideURL(broker)))
+			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s %s; write 127.0.0.1:9092", quote(hideURL(broker)), addressFault(broker))
 		}
 		c.TLS.check(ps, at+".tls")
 		s := c.SASL

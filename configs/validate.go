@@ -2,6 +2,7 @@ package configs
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"regexp"
@@ -58,11 +59,11 @@ func (c Config) checkNode(ps *problems) {
 	ps.require(nodeName.MatchString(c.Node.Name), "node.name",
 		"%s is not a name; write 1 to 128 visible ASCII characters, no spaces", quote(c.Node.Name))
 	ps.require(isHostPort(c.HTTP.Listen), "http.listen",
-		"%s is not host:port; write 127.0.0.1:8080, or :8080 for all interfaces", quote(c.HTTP.Listen))
+		"%s %s; write 127.0.0.1:8080, or :8080 for all interfaces", quote(c.HTTP.Listen), addressFault(c.HTTP.Listen))
 	host, _, _ := net.SplitHostPort(c.HTTP.Advertise)
 	ps.require(c.HTTP.Advertise == "" || isHostPort(c.HTTP.Advertise) && host != "" ||
 		isWebURL(c.HTTP.Advertise) && hasNoMore(c.HTTP.Advertise), "http.advertise",
-		"%s is not host:port; write the address that other nodes reach, 10.0.0.5:8080, or a URL with http or https", quote(hideURL(c.HTTP.Advertise)))
+		"%s %s; write the address that other nodes reach, 10.0.0.5:8080, or a URL with http or https", quote(hideURL(c.HTTP.Advertise)), addressFault(c.HTTP.Advertise))
 	for i, token := range c.HTTP.Tokens {
 		ps.require(visible.MatchString(token), fmt.Sprintf("http.tokens[%d]", i),
 			"is not a token; write visible ASCII characters, at least one, no spaces")
@@ -98,7 +99,7 @@ func (r Redis) check(ps *problems) {
 		if strings.HasPrefix(addr, "rediss://") {
 			hint = ", with redis.tls for TLS"
 		}
-		ps.require(isHostPort(addr), key, "%s is not host:port; write 127.0.0.1:6379, or embedded%s", quote(hideURL(addr)), hint)
+		ps.require(isHostPort(addr), key, "%s %s; write 127.0.0.1:6379, or embedded%s", quote(hideURL(addr)), addressFault(addr), hint)
 	}
 	r.TLS.check(ps, "redis.tls")
 	ps.require(!r.TLS.IsOn() || !slices.Contains(r.Addrs, RedisEmbedded), "redis.tls", "redis.addrs is embedded, which no connection reaches; leave tls out, or write host:port there")
@@ -165,6 +166,14 @@ func isHostPort(addr string) bool {
 	}
 	_, err = strconv.ParseUint(port, 10, 16)
 	return err == nil
+}
+
+// addressFault says what is wrong with an address that isHostPort does not accept.
+func addressFault(addr string) string {
+	if n, err := strconv.ParseUint(addr[strings.LastIndexByte(addr, ':')+1:], 10, 64); err == nil && n > math.MaxUint16 && strings.Contains(addr, ":") {
+		return fmt.Sprintf("has the port %d, and the highest is %d", n, math.MaxUint16)
+	}
+	return "is not host:port"
 }
 
 // isWebURL accepts an absolute URL with http or https and a host.

@@ -34,9 +34,9 @@ type Key struct {
 
 // ByKey reads the task that was submitted under a key, or returns task.ErrNotFound.
 func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
-	bizType, err := s.typeFilter(k.BizType)
-	if bizType == nil {
-		return task.Task{}, cmp.Or(err, s.unknownType(""))
+	b, err := s.named(k.BizType)
+	if err != nil {
+		return task.Task{}, err
 	}
 	bizID, bizKey, err := task.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
 	if err := checkText("dedup_key", k.DedupKey, task.MaxDedupKey); err != nil {
 		return task.Task{}, err
 	}
-	return s.cfg.Store.First(ctx, bizID, bizKey, *bizType, k.DedupKey)
+	return s.cfg.Store.First(ctx, bizID, bizKey, b.ID, k.DedupKey)
 }
 
 // Running is the node on which a task runs, and the time since when; or, of a task that a consumer has leased, until when.
@@ -232,9 +232,9 @@ func (s *Service) typeFilter(name string) (*uint64, error) {
 	if name == "" {
 		return nil, nil
 	}
-	b, ok := s.Types().ByName(name)
-	if !ok {
-		return nil, s.unknownType(name)
+	b, err := s.named(name)
+	if err != nil {
+		return nil, err
 	}
 	return &b.ID, nil
 }

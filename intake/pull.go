@@ -55,7 +55,7 @@ type Lease struct {
 // Lease hands out due tasks of all nodes to a consumer. If none is due it waits for one, and returns an empty list at the
 // end of q.Wait. A caller whose ctx ends gets none.
 //
-// The errors are task.ErrNotFound (no such business type), task.FieldError, and task.ErrUnavailable if no node could hand
+// The errors are task.UnknownTypeError, task.FieldError, and task.ErrUnavailable if no node could hand
 // out anything.
 func (s *Service) Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error) {
 	b, err := s.pullType(q.BizType)
@@ -92,10 +92,10 @@ func (s *Service) Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error) {
 }
 
 func (s *Service) pullType(name string) (task.BizType, error) {
-	b, ok := s.Types().ByName(name)
+	b, err := s.Types().Find(name)
 	switch {
-	case !ok:
-		return b, task.ErrNotFound
+	case err != nil:
+		return b, err
 	case !b.Pull:
 		return b, &task.FieldError{Field: "name", Message: fmt.Sprintf("%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)}
 	}

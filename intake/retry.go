@@ -6,7 +6,6 @@ import (
 
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/task"
 )
 
 const (
@@ -27,12 +26,12 @@ func (s *Service) lastRetry(bizType *uint64) time.Time {
 }
 
 // RetryFailing makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
-// rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. task.ErrNotFound stands
-// for an unknown name.
+// rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. The error of an unknown name is
+// a task.UnknownTypeError.
 func (s *Service) RetryFailing(ctx context.Context, bizType string, rate float64) (answer ChangedDead, err error) {
-	b, ok := s.Types().ByName(bizType)
-	if !ok {
-		return answer, task.ErrNotFound
+	b, err := s.Types().Find(bizType)
+	if err != nil {
+		return answer, err
 	}
 	if err := checkRate(rate); err != nil {
 		return answer, err

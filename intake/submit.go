@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -129,9 +130,9 @@ type Submitted struct {
 
 // check turns a request into a task, or names the field that is wrong.
 func (s *Service) check(r *Submit, now time.Time) (task.Task, task.BizType, error) {
-	b, ok := s.Types().ByName(r.BizType)
-	if !ok {
-		return task.Task{}, b, s.unknownType(r.BizType)
+	b, err := s.named(r.BizType)
+	if err != nil {
+		return task.Task{}, b, err
 	}
 	due, err := r.When.resolve(now, r.Past)
 	if err != nil {
@@ -167,23 +168,16 @@ func checkTimeout(d time.Duration) (time.Duration, error) {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
 }
 
-func (s *Service) unknownType(name string) error {
+// named returns the business type of a request's field biz_type, or a task.FieldError.
+func (s *Service) named(name string) (task.BizType, error) {
 	if name == "" {
-		return &task.FieldError{Field: "biz_type", Message: "is missing; give the name of a configured biz_type"}
+		return task.BizType{}, &task.FieldError{Field: "biz_type", Message: "is missing; give the name of a configured biz_type"}
 	}
-	const most = 200 // bytes of names: a batch may need this text 10,000 times
-	types, known := s.Types().All(), make([]byte, 0, most)
-	for i, b := range types {
-		if i > 0 {
-			known = append(known, ", "...)
-		}
-		if len(known)+len(b.Name) > most {
-			known = fmt.Appendf(known, "%d more", len(types)-i)
-			break
-		}
-		known = append(known, b.Name...)
+	b, err := s.Types().Find(name)
+	if unknown, is := errors.AsType[*task.UnknownTypeError](err); is {
+		err = &task.FieldError{Field: "biz_type", Message: unknown.Message()}
 	}
-	return &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%.64q is not configured; there are: %s", name, known)}
+	return b, err
 }
 
 func checkText(field, text string, most int) error {

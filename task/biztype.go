@@ -96,6 +96,23 @@ func (t *Types) ByID(id uint64) (BizType, bool) { b, ok := t.byID[id]; return b,
 // ByName finds a business type by its name.
 func (t *Types) ByName(name string) (BizType, bool) { b, ok := t.byName[name]; return b, ok }
 
+// Find is ByName with an error, an *UnknownTypeError.
+func (t *Types) Find(name string) (BizType, error) {
+	if b, ok := t.byName[name]; ok {
+		return b, nil
+	}
+	const most = 200 // bytes of names: a batch may need this text 10,000 times
+	e, left := &UnknownTypeError{Name: name}, most
+	for i, b := range t.list {
+		if left -= len(b.Name) + len(", "); left < 0 {
+			e.More = len(t.list) - i
+			break
+		}
+		e.Known = append(e.Known, b.Name)
+	}
+	return BizType{}, e
+}
+
 // NameOf gives the name of a business type; of one that is configured no longer its id.
 func (t *Types) NameOf(id uint64) string {
 	if b, ok := t.byID[id]; ok {

@@ -87,3 +87,27 @@ func Reason(text string) string {
 	}
 	return text
 }
+
+// UnknownTypeError is returned for the name of a business type that is not configured. It is an ErrNotFound.
+type UnknownTypeError struct {
+	Name  string
+	Known []string // some of the names that are configured
+	More  int      // the number of those left out
+}
+
+func (e *UnknownTypeError) Error() string { return "biz_type " + e.Message() }
+
+// Message is the text without the name of the field.
+func (e *UnknownTypeError) Message() string {
+	known := strings.Join(e.Known, ", ")
+	switch {
+	case e.More > 0 && known != "":
+		known += fmt.Sprintf(", %d more", e.More)
+	case e.More > 0:
+		known = fmt.Sprintf("%d", e.More)
+	}
+	return fmt.Sprintf("%.64q is not configured; there are: %s", e.Name, known)
+}
+
+// Is makes it an ErrNotFound.
+func (e *UnknownTypeError) Is(target error) bool { return target == ErrNotFound }

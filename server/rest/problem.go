@@ -60,6 +60,7 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
 	var whole *problem
+	var unknown *task.UnknownTypeError
 	switch {
 	case errors.As(err, &whole):
 		return whole
@@ -78,6 +79,8 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 		return p
 	case errors.Is(err, intake.ErrTooManyOperations):
 		return newProblem(http.StatusConflict, err.Error())
+	case errors.As(err, &unknown):
+		return newProblem(http.StatusNotFound, unknown.Error())
 	case errors.Is(err, task.ErrNotFound):
 		return newProblem(http.StatusNotFound, notFoundText(op))
 	case api.IsUnavailable(err):
