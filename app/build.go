@@ -95,7 +95,8 @@ func (a *App) build() error {
 	})
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Tracer: a.tracer, Now: a.clock.Now, Logger: a.component("intake"),
+		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Tracer: a.tracer, Now: a.clock.Now,
+		Logger: a.component("intake"),
 	})
 	if err := a.buildReaders(); err != nil {
 		return err
@@ -213,7 +214,8 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 	switch b.Processor {
 	case configs.ProcessorWebhook:
 		w := b.Webhook
-		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch, Dial: a.opts.outside.Dial}, nil
+		return webhook.Config{URL: w.URL, Secret: w.Secret, PreviousSecret: w.PreviousSecret, Timeout: w.Timeout, Batch: w.Batch,
+			Dial: a.opts.outside.Dial}, nil
 	case configs.ProcessorKafka:
 		c, err := a.kafkaCluster(cfg, b.Kafka.Cluster)
 		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced}, err

@@ -85,7 +85,8 @@ func (c *clock) leap(now time.Time) time.Duration {
 		c.accepted, c.jumped = c.drift(now), time.Time{}
 		c.steps.Add(1)
 		c.setBack, c.setBackAt = c.setBack-d, time.Now()
-		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock was set back; tasks start late by that unless it was ahead", "by", -d.Round(time.Millisecond))
+		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock was set back; tasks start late by that unless it was ahead", "by",
+			-d.Round(time.Millisecond))
 		c.lead = max(0, c.lead+d) // it was ahead by so much less; else it would be behind until the next comparison
 		return 0
 	case d < maxSkew:
@@ -94,7 +95,8 @@ func (c *clock) leap(now time.Time) time.Duration {
 	case c.jumped.IsZero():
 		c.jumped = now
 		c.steps.Add(1)
-		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it", "by", d.Round(time.Millisecond))
+		c.mu.Log(c.logger, slog.LevelWarn, "this machine's clock has jumped ahead; tasks do not start by it before another clock confirms it",
+			"by", d.Round(time.Millisecond))
 	case now.Sub(c.jumped) >= unconfirmed:
 		c.accepted, c.jumped = c.drift(now), time.Time{}
 		c.steps.Add(1)
@@ -371,9 +373,11 @@ func (c *clock) Degraded() string {
 func (c *clock) describe() string {
 	switch {
 	case c.lead != 0:
-		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs", c.lead.Round(time.Millisecond))
+		return fmt.Sprintf("this machine's clock is %s ahead of the databases' and Redis's: tasks start by theirs",
+			c.lead.Round(time.Millisecond))
 	case c.behind != 0:
-		return fmt.Sprintf("this machine's clock is %s behind the databases' and Redis's: tasks start late by that", c.behind.Round(time.Millisecond))
+		return fmt.Sprintf("this machine's clock is %s behind the databases' and Redis's: tasks start late by that",
+			c.behind.Round(time.Millisecond))
 	case c.setBack >= maxSkew && time.Since(c.setBackAt) < setBackShown:
 		return fmt.Sprintf("this machine's clock was set back by %s, and there is no other clock to compare with: tasks start late by that unless it was ahead", c.setBack.Round(time.Millisecond))
 	default:

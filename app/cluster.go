@@ -37,7 +37,8 @@ func (a *App) newMembership() (membership, error) {
 	log := a.component("cluster")
 	if a.cfg.Cluster.Provider != configs.ProviderConsul {
 		return cluster.NewSingle(cluster.SingleConfig{
-			Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Local: a.cfg.Store.Driver == configs.DriverSQLite, Waiting: a.beginWaiting, Logger: log,
+			Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Local: a.cfg.Store.Driver == configs.DriverSQLite,
+			Waiting: a.beginWaiting, Logger: log,
 		}), nil
 	}
 	c := a.cfg.Cluster.Consul

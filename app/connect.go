@@ -97,7 +97,8 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 		{"register a service", func() error {
 			// It is critical, so nobody takes it for a node.
 			id := consul.Prefix + "-check-" + strings.ToLower(rand.Text())
-			err := client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{ID: id, Name: consul.Prefix, Check: &api.AgentServiceCheck{TTL: "10s", Status: api.HealthCritical}},
+			err := client.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{ID: id, Name: consul.Prefix,
+				Check: &api.AgentServiceCheck{TTL: "10s", Status: api.HealthCritical}},
 				api.ServiceRegisterOpts{}.WithContext(ctx))
 			if err == nil {
 				err = client.Agent().ServiceDeregisterOpts(id, read)
@@ -124,7 +125,8 @@ func ConsulAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 			if !answered {
 				return nil, fmt.Errorf("consul %s does not answer: %s: %w; look at cluster.consul.address", consul.Address, ask.what, failed)
 			}
-			err = errors.Join(err, fmt.Errorf("consul %s answers: %s: %d %s", cfg.Cluster.Consul.Address, ask.what, status.Code, strings.TrimSpace(status.Body)))
+			err = errors.Join(err, fmt.Errorf("consul %s answers: %s: %d %s", cfg.Cluster.Consul.Address, ask.what, status.Code,
+				strings.TrimSpace(status.Body)))
 		}
 	}
 	if err != nil {

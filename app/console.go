@@ -92,14 +92,16 @@ const pulseTypes = 100
 // Pulse returns the state of this node, and its work in the last hour.
 func (s status) Pulse(ctx context.Context) api.Pulse {
 	ready := s.Ready(ctx)
-	p := api.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
+	p := api.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{},
+		Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 	for _, m := range s.metrics.Recent().Minutes() {
 		p.Minutes = append(p.Minutes, pulseMinute(m))
 	}
 	for _, b := range s.App.BizTypes() {
 		p.Waiting, p.Running, p.Overdue = p.Waiting+b.QueueDepth, p.Running+b.Running, p.Overdue+b.Overdue
 		if b.QueueDepth+b.Running+b.Overdue > 0 {
-			p.BizTypes = append(p.BizTypes, api.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue, Oldest: b.OldestOverdue})
+			p.BizTypes = append(p.BizTypes, api.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue,
+				Oldest: b.OldestOverdue})
 		}
 	}
 	slices.SortFunc(p.BizTypes, func(a, b api.PulseType) int {

@@ -70,14 +70,16 @@ func (a *App) decide(ctx context.Context, bizType, by string, p api.PauseRequest
 		return api.BizType{}, err
 	}
 	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
-		return api.BizType{}, &task.FieldError{Field: "reason", Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
+		return api.BizType{}, &task.FieldError{Field: "reason",
+			Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
 	}
 	row := store.Control{BizType: b.ID, Paused: true, Reason: p.Reason, Actor: by}
 	if p.Until != nil {
 		now := a.clock.Now()
 		if row.Until = task.CeilMilli(p.Until.UTC()); !row.Until.After(now) || row.Until.After(now.Add(intake.MaxAhead)) {
-			return api.BizType{}, &task.FieldError{Field: "until", Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
-				p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
+			return api.BizType{}, &task.FieldError{Field: "until",
+				Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
+					p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
 		}
 	}
 	if err := a.control.Set(ctx, row); err != nil {

@@ -90,7 +90,8 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	return migrate(ctx, cfg, StoreConfig(cfg), logger, progress, options...)
 }
 
-func migrate(ctx context.Context, cfg configs.Config, at store.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
+func migrate(ctx context.Context, cfg configs.Config, at store.Config, logger *slog.Logger, progress func(done, total int),
+	options ...MigrateOption) error {
 	if cfg.Store.Driver == configs.DriverMySQL {
 		// Before anything is made. If a server does not answer, the next statement says so.
 		_, err := ServerAdvice(ctx, cfg)

@@ -162,7 +162,8 @@ func (o *options) configure(cfg configs.Config) (configs.Config, error) {
 	types, shipped := slices.Clone(cfg.BizTypes), configs.Default().BizTypes
 	for _, b := range o.bizTypes {
 		types = slices.DeleteFunc(types, func(other configs.BizType) bool {
-			return other.Name == b.Name || other.ID == b.ID && slices.ContainsFunc(shipped, func(s configs.BizType) bool { return reflect.DeepEqual(s, other) })
+			return other.Name == b.Name || other.ID == b.ID &&
+				slices.ContainsFunc(shipped, func(s configs.BizType) bool { return reflect.DeepEqual(s, other) })
 		})
 	}
 	cfg.BizTypes = append(types, o.bizTypes...)

@@ -28,7 +28,8 @@ func (a *App) state() metrics.State {
 	now, unread := a.clock.Now(), a.unreadSince()
 	for _, b := range a.catalog.Load().All() {
 		stats, late := a.queue.Stats(b.ID), overdue[b.ID]
-		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Stuck: stuck[b.Name], Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
+		t := metrics.TypeState{BizType: b.Name, QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Stuck: stuck[b.Name],
+			Overdue: late.Count, Paused: a.queue.IsPaused(b.ID)}
 		t.Throttled, _ = a.limits.Throttled(b.ID)
 		if b.Mode == task.ModeRedis {
 			t.SlotsDiffer = new(a.timer.Differences(b.ID))

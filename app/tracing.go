@@ -14,7 +14,8 @@ func (a *App) buildTracing() error {
 	}
 	var err error
 	a.spans, err = otlp.New(otlp.Config{
-		Address: a.cfg.Tracing.OTLP, Node: a.node, Version: a.opts.version, Dropped: a.metrics.SpansDropped, Dial: a.opts.outside.Dial, Logger: a.component("tracing"),
+		Address: a.cfg.Tracing.OTLP, Node: a.node, Version: a.opts.version, Dropped: a.metrics.SpansDropped, Dial: a.opts.outside.Dial,
+		Logger: a.component("tracing"),
 	})
 	if err != nil {
 		return fmt.Errorf("tracing.otlp: %w", err)

@@ -22,7 +22,8 @@ func (a *App) unworked() (list []api.Unworked) {
 		if i.Node == "" {
 			u.Reason = fmt.Sprintf("no node has taken them for %s; look at /readyz and at the log of each node", i.For.Round(time.Second))
 		} else {
-			u.Reason = fmt.Sprintf("%s holds them and has not been alive for %s; %s", holder(i.Node, i.Address), i.For.Round(time.Second), endSession(i.Session))
+			u.Reason = fmt.Sprintf("%s holds them and has not been alive for %s; %s", holder(i.Node, i.Address), i.For.Round(time.Second),
+				endSession(i.Session))
 		}
 		list = append(list, u)
 	}

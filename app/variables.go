@@ -112,7 +112,8 @@ func (v variables) advice(tables, connections int) []string {
 			strings.Join(wrong, ", "), tables, strings.Join(right, ", ")))
 	}
 	if v.maxConns < connections {
-		list = append(list, fmt.Sprintf("max_connections is %d, and each node may open %d; set it to that times the number of nodes", v.maxConns, connections))
+		list = append(list, fmt.Sprintf("max_connections is %d, and each node may open %d; set it to that times the number of nodes",
+			v.maxConns, connections))
 	}
 	return append(slices.Clip(list), v.report.NotDurable...)
 }

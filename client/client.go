@@ -113,7 +113,8 @@ func New(baseURL string, opts ...Option) *Client {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.MaxIdleConnsPerHost = idleConns
 		transport.DisableCompression = true // a small answer could become a huge one
-		c.http = &http.Client{Transport: httppool.New(transport), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.http = &http.Client{Transport: httppool.New(transport),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	return c
 }

@@ -165,6 +165,7 @@ func (e *extender) extend(ctx context.Context, due []*heldLease, left time.Durat
 		e.worker.logger().Warn("leases not extended; trying again", "biz_type", e.worker.BizType, "leases", len(list), "error", err)
 	}
 	for _, l := range lost {
-		e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.Lease, "result", l.Result)
+		e.worker.logger().Warn("the lease of a run is lost; its task may run again", "biz_type", e.worker.BizType, "lease", l.Lease, "result",
+			l.Result)
 	}
 }

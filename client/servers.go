@@ -36,7 +36,8 @@ func baseOf(url string) string {
 const tryTime = 5 * time.Second
 
 // each makes a request of one server after the other, until one takes it.
-func (c *Client) each(ctx context.Context, repeatable bool, try func(ctx context.Context, base string) (status int, err error)) (status int, err error) {
+func (c *Client) each(ctx context.Context, repeatable bool,
+	try func(ctx context.Context, base string) (status int, err error)) (status int, err error) {
 	list, err := c.candidates(ctx)
 	if err != nil {
 		return 0, err
@@ -73,7 +74,8 @@ func (c *Client) candidates(ctx context.Context) ([]string, error) {
 }
 
 // tryAll makes a request of one server of a list after the other. goes: another server may do better.
-func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool, try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
+func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool,
+	try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
 	first := c.current.Load()
 	for i, base := range list {
 		last := i == len(list)-1

@@ -51,8 +51,9 @@ const (
 // field that is missing, or that JSON cannot carry: encoding/json would send U+FFFD instead.
 func (s Submit) Request() (api.SubmitRequest, error) {
 	b := api.SubmitRequest{
-		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: api.Duration(s.Timeout), OnDuplicate: api.OnDuplicate(s.OnDuplicate),
-		Past: api.Past(s.Past),
+		BizType: s.BizType, Attribute: s.Attribute, DedupKey: s.DedupKey, Timeout: api.Duration(s.Timeout),
+		OnDuplicate: api.OnDuplicate(s.OnDuplicate),
+		Past:        api.Past(s.Past),
 	}
 	for _, f := range []struct{ name, text string }{{"biz_type", s.BizType}, {"attribute", s.Attribute}, {"dedup_key", s.DedupKey}} {
 		if !utf8.ValidString(f.text) {
@@ -144,7 +145,8 @@ type ListAll struct {
 // although it has a NextCursor.
 func (c *Client) ListAll(ctx context.Context, q ListAll) (Page, error) {
 	var p Page
-	_, err := c.do(ctx, http.MethodGet, "/v1/tasks"+query("biz_type", q.BizType, "status", q.Status, "from", rfc3339(q.From), "to", rfc3339(q.To),
+	_, err := c.do(ctx, http.MethodGet, "/v1/tasks"+query("biz_type", q.BizType, "status", q.Status, "from", rfc3339(q.From), "to",
+		rfc3339(q.To),
 		"limit", strconv.Itoa(cmp.Or(q.Limit, 100)), "cursor", q.Cursor), nil, &p)
 	return p, err
 }

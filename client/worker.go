@@ -230,7 +230,8 @@ func (w *Worker) settle(list []outcome) (again []outcome) {
 		case result == SettledUnavailable && time.Now().Before(o.expires):
 			again = append(again, o)
 		case result != SettledOK:
-			w.logger().Warn("a lease ended before it was settled; its task may run again", "biz_type", w.BizType, "lease", o.settlement.Lease, "result", result)
+			w.logger().Warn("a lease ended before it was settled; its task may run again", "biz_type", w.BizType, "lease", o.settlement.Lease,
+				"result", result)
 		}
 	}
 	return again

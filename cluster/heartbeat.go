@@ -184,7 +184,8 @@ func (c *Consul) Lost() string {
 	case !c.lost && c.refused == nil && c.age(c.unseenSince) > c.takeOverLimit():
 		return "consul does not show this node its own registration: does its token lack node_prefix or service?" + tokenAdvice
 	case !c.lost && c.refused != nil:
-		return fmt.Sprintf("consul refuses this node's writes: its partitions are kept, and none can be taken or handed over (%v)%s", c.refused, tokenAdvice)
+		return fmt.Sprintf("consul refuses this node's writes: its partitions are kept, and none can be taken or handed over (%v)%s", c.refused,
+			tokenAdvice)
 	case !c.lost:
 		return ""
 	}

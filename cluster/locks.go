@@ -66,8 +66,9 @@ func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
 		if err != nil || p < 0 || p >= len(locks) {
 			continue
 		}
-		locks[p] = lock{session: pair.Session, instance: pair.Flags, holder: string(pair.Value), unsettled: pair.Session == "" && string(pair.Value) == unsettled,
-			index: pair.ModifyIndex, freed: c.clock()}
+		locks[p] = lock{session: pair.Session, instance: pair.Flags, holder: string(pair.Value),
+			unsettled: pair.Session == "" && string(pair.Value) == unsettled,
+			index:     pair.ModifyIndex, freed: c.clock()}
 	}
 	c.updateLocks(locks, meta.LastIndex)
 	return meta.LastIndex, nil
@@ -160,7 +161,8 @@ func (c *Consul) unlock(ctx context.Context, partitions []int, session string, i
 
 // transact does one operation for each partition, in as few transactions as possible. A transaction is all or
 // nothing, so it drops the operations that Consul refuses and tries the others again.
-func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp) (done map[int]uint64, why map[int]string, err error) {
+func (c *Consul) transact(ctx context.Context, partitions []int,
+	op func(int) *api.KVTxnOp) (done map[int]uint64, why map[int]string, err error) {
 	done, why = make(map[int]uint64), make(map[int]string)
 	for chunk := range slices.Chunk(partitions, maxTxn) {
 		for rest := slices.Clone(chunk); len(rest) > 0; {
@@ -182,7 +184,8 @@ func (c *Consul) transact(ctx context.Context, partitions []int, op func(int) *a
 const permissionDenied = "Permission denied"
 
 // tryTransact makes one transaction. If Consul refuses it, refused has the partitions to blame and the reasons.
-func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp, done map[int]uint64) (refused map[int]string, err error) {
+func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp,
+	done map[int]uint64) (refused map[int]string, err error) {
 	ops := make(api.TxnOps, len(partitions))
 	for i, p := range partitions {
 		ops[i] = &api.TxnOp{KV: op(p)}

@@ -189,7 +189,8 @@ func (c *Consul) Owner(partition int) (Member, bool) {
 
 // memberOf is a node with the partitions whose locks it holds. The caller holds mu.
 func (c *Consul) memberOf(n peer) Member {
-	m := Member{Name: n.name, Address: n.address, Instance: n.instance, Partitions: c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
+	m := Member{Name: n.name, Address: n.address, Instance: n.instance,
+		Partitions: c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
 	if len(m.Partitions) > 0 {
 		m.Session = c.locks[m.Partitions[0]].session
 	}

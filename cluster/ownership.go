@@ -39,7 +39,8 @@ func NewOwnership(partitions int) *Ownership {
 // newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
 	o := &Ownership{
-		owned: make([]bool, partitions), terms: make([]uint64, partitions), unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions), fromDead: make([]bool, partitions),
+		owned: make([]bool, partitions), terms: make([]uint64, partitions),
+		unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions), fromDead: make([]bool, partitions),
 		leases: make([]lease, leases), leaseOf: make([]int, partitions), clock: now,
 	}
 	for p := range o.leaseOf {

@@ -318,7 +318,8 @@ func (c *Consul) signOff(ctx context.Context) error {
 		// Released one by one they count as handed over; with the session they would look as if their holder
 		// had died.
 		slices.Sort(locked)
-		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session, c.owned.isUnsettled), c.dropName(ctx, session), c.destroy(ctx, session))
+		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session, c.owned.isUnsettled), c.dropName(ctx, session),
+			c.destroy(ctx, session))
 	}
 	if c.published != nil {
 		errs = append(errs, c.deregister(ctx))

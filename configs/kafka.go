@@ -72,13 +72,15 @@ func (k Kafka) check(ps *problems) {
 		ps.require(clusterName.MatchString(c.Name), at, "%s is not a name; write 1 to 64 of a-z, 0-9, _ -", quote(c.Name))
 		ps.require(len(c.Brokers) > 0, at+".brokers", "is missing or empty; write host:port of some brokers")
 		for i, broker := range c.Brokers {
-			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s %s; write 127.0.0.1:9092", quote(hideURL(broker)), addressFault(broker))
+			ps.require(isHostPort(broker), fmt.Sprintf("%s.brokers[%d]", at, i), "%s %s; write 127.0.0.1:9092", quote(hideURL(broker)),
+				addressFault(broker))
 		}
 		c.TLS.check(ps, at+".tls")
 		s := c.SASL
 		ps.oneOf(at+".sasl.mechanism", s.Mechanism, "", SASLPlain, SASLScram256, SASLScram512)
 		ps.require(s.Mechanism == "" || s.Username != "", at+".sasl.username", "is empty; write the user's name")
-		ps.require(s.Mechanism == "" || s.Password != "", at+".sasl.password", "is empty; write the user's password, or the path of its file as %s", at+".sasl.password"+fileSuffix)
+		ps.require(s.Mechanism == "" || s.Password != "", at+".sasl.password",
+			"is empty; write the user's password, or the path of its file as %s", at+".sasl.password"+fileSuffix)
 		ps.require(s.Mechanism != "" || s.Username == "" && s.Password == "", at+".sasl.mechanism",
 			"is empty, and there is a user; write plain, scram-sha-256 or scram-sha-512")
 	}

@@ -102,7 +102,8 @@ func (r Redis) check(ps *problems) {
 		ps.require(isHostPort(addr), key, "%s %s; write 127.0.0.1:6379, or embedded%s", quote(hideURL(addr)), addressFault(addr), hint)
 	}
 	r.TLS.check(ps, "redis.tls")
-	ps.require(!r.TLS.IsOn() || !slices.Contains(r.Addrs, RedisEmbedded), "redis.tls", "redis.addrs is embedded, which no connection reaches; leave tls out, or write host:port there")
+	ps.require(!r.TLS.IsOn() || !slices.Contains(r.Addrs, RedisEmbedded), "redis.tls",
+		"redis.addrs is embedded, which no connection reaches; leave tls out, or write host:port there")
 	ps.oneOf("redis.mode", r.Mode, RedisSingle, RedisSentinel, RedisCluster)
 	ps.require(r.Mode != RedisSentinel || masterName.MatchString(r.Master), "redis.master",
 		"%s is not a name; write what the sentinels call the master, letters, digits or _ . -", quote(r.Master))
@@ -170,7 +171,8 @@ func isHostPort(addr string) bool {
 
 // addressFault says what is wrong with an address that isHostPort does not accept.
 func addressFault(addr string) string {
-	if n, err := strconv.ParseUint(addr[strings.LastIndexByte(addr, ':')+1:], 10, 64); err == nil && n > math.MaxUint16 && strings.Contains(addr, ":") {
+	if n, err := strconv.ParseUint(addr[strings.LastIndexByte(addr, ':')+1:], 10, 64); err == nil && n > math.MaxUint16 &&
+		strings.Contains(addr, ":") {
 		return fmt.Sprintf("has the port %d, and the highest is %d", n, math.MaxUint16)
 	}
 	return "is not host:port"

@@ -52,9 +52,11 @@ func (b BizType) check(ps *problems, at string) {
 	ps.require(strings.TrimSpace(b.Processor) == b.Processor && b.Processor != "", at+"processor",
 		"%s is not a name; write log, webhook, kafka, pull, or the name of a registered one", quote(b.Processor))
 	b.Webhook.check(ps, at+"webhook.", b.Processor == ProcessorWebhook)
-	ps.require(b.Pull.TTR >= 100*time.Millisecond && b.Pull.TTR <= 24*time.Hour, at+"pull.ttr", "%v is out of range; write 100ms to 24h", b.Pull.TTR)
+	ps.require(b.Pull.TTR >= 100*time.Millisecond && b.Pull.TTR <= 24*time.Hour, at+"pull.ttr", "%v is out of range; write 100ms to 24h",
+		b.Pull.TTR)
 	within(ps, at+"pull.max_in_flight", b.Pull.MaxInFlight, 1, maxLimit)
-	ps.require(b.Processor != ProcessorPull || b.MaxRunning == 0, at+"max_running", "does not work with the processor pull; write pull.max_in_flight")
+	ps.require(b.Processor != ProcessorPull || b.MaxRunning == 0, at+"max_running",
+		"does not work with the processor pull; write pull.max_in_flight")
 	within(ps, at+"workers", b.Workers, 1, 10000)
 	ps.require(b.Timeout > 0, at+"timeout", "%v is too little; write 30s", b.Timeout)
 	within(ps, at+"max_retries", b.MaxRetries, 0, 250)
@@ -86,7 +88,8 @@ func (w Webhook) check(ps *problems, at string, used bool) {
 			key, err := base64.StdEncoding.DecodeString(encoded)
 			issued := err == nil && len(key) > 0
 			ps.require(issued, at+name, "is not base64 after whsec_; write the secret as it was issued")
-			ps.require(!issued || len(key) >= minKey || len(secret) < minKey, at+name, "has fewer than %d bytes after whsec_; write the secret as it was issued", minKey)
+			ps.require(!issued || len(key) >= minKey || len(secret) < minKey, at+name,
+				"has fewer than %d bytes after whsec_; write the secret as it was issued", minKey)
 		}
 	}
 	atLeast(ps, at+"timeout", w.Timeout, 0)

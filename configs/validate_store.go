@@ -63,7 +63,8 @@ func (m MySQL) check(ps *problems, databases int) {
 		m.checkDSNTLS(ps, "store.mysql.dsn", m.DSN)
 		first, _ := parseDSN(mysqlsession.Number(m.DSN, 0))
 		second, _ := parseDSN(mysqlsession.Number(m.DSN, 1))
-		ps.require(first != second, "store.mysql.dsn", "names one database for all numbers; write %%d into the database's name, as in %s", exampleDSN)
+		ps.require(first != second, "store.mysql.dsn", "names one database for all numbers; write %%d into the database's name, as in %s",
+			exampleDSN)
 		checkParams(ps, "store.mysql.dsn", m.DSN)
 		return
 	}
@@ -105,7 +106,8 @@ func (m MySQL) checkDSNTLS(ps *problems, key, dsn string) {
 	}
 	ps.require(c.Net == "tcp", key, "is a socket of this machine, and store.mysql.tls is set; write tcp(host:port), or leave tls out")
 	ps.require(c.TLSConfig == "", key, "has tls=%s, and store.mysql.tls is set; leave one of them out", c.TLSConfig)
-	ps.require(!c.AllowFallbackToPlaintext || c.TLSConfig != "", key, "has allowFallbackToPlaintext=true, and store.mysql.tls is set; leave one of them out: a server without TLS would get plain text")
+	ps.require(!c.AllowFallbackToPlaintext || c.TLSConfig != "", key,
+		"has allowFallbackToPlaintext=true, and store.mysql.tls is set; leave one of them out: a server without TLS would get plain text")
 }
 
 const exampleDSN = "user:password@tcp(host:port)/toc_%d"

@@ -30,7 +30,8 @@ func (c Config) Warnings() []string {
 	for _, b := range c.BizTypes {
 		switch pull := DefaultBizType().Pull; {
 		case b.Processor != ProcessorPull && b.Pull != pull:
-			lines = append(lines, fmt.Sprintf("biz_types: %s has pull settings without effect, because its processor is %s; write processor: pull", b.Name, b.Processor))
+			lines = append(lines, fmt.Sprintf("biz_types: %s has pull settings without effect, because its processor is %s; write processor: pull",
+				b.Name, b.Processor))
 		case b.Processor == ProcessorPull && b.Webhook.URL != "":
 			lines = append(lines, fmt.Sprintf("biz_types: %s has a webhook.url without effect, because its processor is pull", b.Name))
 		}

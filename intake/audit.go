@@ -32,7 +32,8 @@ func actorOf(ctx context.Context) string {
 func (s *Service) Record(ctx context.Context, e store.AuditEntry) {
 	e.At = s.cfg.Now()
 	if err := s.cfg.Store.Record(context.WithoutCancel(ctx), e); err != nil {
-		s.cfg.Logger.Error("audit not written", "actor", e.Actor, "action", e.Action, "target", e.Target, "count", e.Count, "detail", e.Detail, "error", err)
+		s.cfg.Logger.Error("audit not written", "actor", e.Actor, "action", e.Action, "target", e.Target, "count", e.Count, "detail", e.Detail,
+			"error", err)
 	}
 }
 

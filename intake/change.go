@@ -151,7 +151,8 @@ func (s *Service) moveHeld(ctx context.Context, m store.Move, ifMatch []string, 
 func (s *Service) endHold(h *queue.Hold, partition int, t task.Task, err error) {
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
-	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) && (conflict.Conflict == task.ConflictPending || conflict.Conflict == task.ConflictRunning) ||
+	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) &&
+		(conflict.Conflict == task.ConflictPending || conflict.Conflict == task.ConflictRunning) ||
 		errors.As(err, &changed) && changed.Task.Status == task.Pending {
 		h.Restore()
 		s.dropLost(partition)

@@ -102,7 +102,8 @@ func (s *Service) DiscardDead(ctx context.Context, c ChangeDead) (ChangedDead, e
 }
 
 // changeDead makes a change of the tasks that match, and writes it into the audit.
-func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead, change func(jobID uint64) error) (answer ChangedDead, err error) {
+func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead,
+	change func(jobID uint64) error) (answer ChangedDead, err error) {
 	f, err := s.deadFilter(c.Dead)
 	if err != nil {
 		return answer, err
@@ -128,7 +129,8 @@ func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead, c
 
 // changePages changes the first tasks that match, most of them or (0) all. Tasks that die meanwhile are left to another
 // call.
-func (s *Service) changePages(ctx context.Context, f store.DeadFilter, matched, most int, change func(jobID uint64) error) (changed int, err error) {
+func (s *Service) changePages(ctx context.Context, f store.DeadFilter, matched, most int,
+	change func(jobID uint64) error) (changed int, err error) {
 	left := matched
 	if most > 0 {
 		left = min(left, most)

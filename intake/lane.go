@@ -49,13 +49,15 @@ func (l *lane) take(ctx context.Context, read func() error) error {
 }
 
 // Walk implements Store.
-func (l *lane) Walk(ctx context.Context, f store.WalkFilter, after store.Place, limit int) (list []task.Task, next store.Place, more bool, err error) {
+func (l *lane) Walk(ctx context.Context, f store.WalkFilter, after store.Place,
+	limit int) (list []task.Task, next store.Place, more bool, err error) {
 	err = l.take(ctx, func() error { list, next, more, err = l.Store.Walk(ctx, f, after, limit); return err })
 	return list, next, more, err
 }
 
 // Upcoming implements Store.
-func (l *lane) Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) (list []store.Upcoming, scale float64, exact bool, err error) {
+func (l *lane) Upcoming(ctx context.Context, shards []int, from, to time.Time,
+	rows int) (list []store.Upcoming, scale float64, exact bool, err error) {
 	err = l.take(ctx, func() error { list, scale, exact, err = l.Store.Upcoming(ctx, shards, from, to, rows); return err })
 	return list, scale, exact, err
 }

@@ -164,7 +164,8 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 	if q.After == 0 {
 		asOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
 	}
-	list, err := s.cfg.Store.List(ctx, bizID, store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1})
+	list, err := s.cfg.Store.List(ctx, bizID,
+		store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1})
 	p := page(list, limit)
 	p.AsOf = asOf
 	return p, err
@@ -204,7 +205,8 @@ func (s *Service) ListAll(ctx context.Context, q ListAll) (AllPage, error) {
 	if q.Failed && q.To.IsZero() {
 		q.To = s.lastRetry(bizType) // what is parked for longer has not failed
 	}
-	list, next, more, err := s.cfg.Store.Walk(ctx, store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To, Failed: q.Failed}, q.After, limit)
+	list, next, more, err := s.cfg.Store.Walk(ctx,
+		store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To, Failed: q.Failed}, q.After, limit)
 	p := AllPage{Tasks: list}
 	if more {
 		p.Next = &next

@@ -97,7 +97,8 @@ func (s *Service) pullType(name string) (task.BizType, error) {
 	case err != nil:
 		return b, err
 	case !b.Pull:
-		return b, &task.FieldError{Field: "name", Message: fmt.Sprintf("%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)}
+		return b, &task.FieldError{Field: "name",
+			Message: fmt.Sprintf("%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)}
 	}
 	return b, nil
 }

@@ -67,8 +67,9 @@ func (w When) resolve(now time.Time, past Past) (time.Time, error) {
 			return task.CeilMilli(latest(w.at, time.Unix(0, 0)).UTC()), nil
 		}
 		if w.isPast(now) {
-			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
-				w.at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
+			return time.Time{}, &task.FieldError{Field: "action_time",
+				Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
+					w.at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
 		}
 		if w.at.After(now.Add(MaxAhead)) {
 			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than 10 years ahead",

@@ -19,10 +19,13 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation
 		return store.Operation{}, err
 	}
 	if other.Kind == store.OperationUndo {
-		return store.Operation{}, &task.FieldError{Field: "id", Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
+		return store.Operation{}, &task.FieldError{Field: "id",
+			Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
 	}
 	if other.Kind == store.OperationRetry {
-		return store.Operation{}, &task.FieldError{Field: "id", Message: fmt.Sprintf("operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead", id)}
+		return store.Operation{}, &task.FieldError{Field: "id",
+			Message: fmt.Sprintf("operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead",
+				id)}
 	}
 	if err := s.checkOperations(ctx, true); err != nil {
 		return store.Operation{}, err
@@ -32,11 +35,13 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation
 			return store.Operation{}, err
 		}
 	}
-	o := store.Operation{Kind: store.OperationUndo, Undoes: id, Actor: actorOf(ctx), Filter: other.Filter, Started: task.CeilMilli(s.cfg.Now())}
+	o := store.Operation{Kind: store.OperationUndo, Undoes: id, Actor: actorOf(ctx), Filter: other.Filter,
+		Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartUndo(ctx, &o); err != nil {
 		return store.Operation{}, err
 	}
-	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "undo", Target: strconv.FormatUint(id, 10), Count: o.Matched, Detail: strconv.FormatUint(o.ID, 10)})
+	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "undo", Target: strconv.FormatUint(id, 10), Count: o.Matched,
+		Detail: strconv.FormatUint(o.ID, 10)})
 	return o, nil
 }
 

@@ -15,7 +15,8 @@ import (
 func SubmitOf(r *api.SubmitRequest) Submit {
 	return Submit{
 		BizType: r.BizType, BizID: r.BizID.Number, BizKey: r.BizID.Key, When: whenOf(r.ActionTime, r.Delay),
-		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate), Past: Past(r.Past),
+		Attribute: r.Attribute, DedupKey: r.DedupKey, Timeout: time.Duration(r.Timeout), OnDuplicate: OnDuplicate(r.OnDuplicate),
+		Past: Past(r.Past),
 	}
 }
 
@@ -65,7 +66,8 @@ func (g DeadGroups) Wire(types *task.Types) api.DeadGroups {
 
 // Operation converts an operation.
 func Operation(o *store.Operation, types *task.Types) api.Operation {
-	out := api.Operation{ID: api.ID(o.ID), Kind: o.Kind, Undoes: api.ID(o.Undoes), By: o.Actor, Rate: o.Rate, State: o.State, Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+	out := api.Operation{ID: api.ID(o.ID), Kind: o.Kind, Undoes: api.ID(o.Undoes), By: o.Actor, Rate: o.Rate, State: o.State,
+		Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
 		Started: api.Time(o.Started), Ended: api.Time(o.Ended),
 		Filter: api.OperationFilter{Error: o.Filter.Error, Since: api.Time(o.Filter.Since), Until: api.Time(o.Filter.Until), Limit: o.Limit}}
 	if o.Filter.BizType != nil {
@@ -88,7 +90,8 @@ func OperationsOf(list []store.Operation, types *task.Types) api.Operations {
 
 // Wire converts a page of the audit.
 func (p AuditPage) Wire() api.AuditPage {
-	out := api.AuditPage{Entries: make([]api.AuditEntry, len(p.Entries)), NextCursor: api.FormatAuditCursor(p.Next.At, p.Next.Database, p.Next.ID)}
+	out := api.AuditPage{Entries: make([]api.AuditEntry, len(p.Entries)),
+		NextCursor: api.FormatAuditCursor(p.Next.At, p.Next.Database, p.Next.ID)}
 	for i, e := range p.Entries {
 		out.Entries[i] = api.AuditEntry{At: api.Time(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Count: e.Count, Detail: e.Detail}
 	}

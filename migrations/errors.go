@@ -22,7 +22,8 @@ func (e *NotMigratedError) Error() string {
 	case e.NoID:
 		return e.Database + " has no store id yet: run `toc migrate` with the same --config"
 	case e.Have < e.Want:
-		return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate` with the same --config", e.Database, e.Have, e.Want)
+		return fmt.Sprintf("%s has schema version %d, this program needs %d: run `toc migrate` with the same --config", e.Database, e.Have,
+			e.Want)
 	default:
 		return fmt.Sprintf("%s has lost %d of its task tables, the first is %s: restore from a backup, or run `toc migrate` with the same --config to make them anew, empty",
 			e.Database, e.Missing, e.Example)

@@ -55,7 +55,8 @@ func Verify(ctx context.Context, dialect Dialect, layout sharding.Layout, d Data
 		return fmt.Errorf("list the tables of %s: %w", d, err)
 	}
 	if len(missing) > 0 {
-		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest(), Missing: len(missing), Example: sharding.TableName(missing[0])}
+		return &NotMigratedError{Database: d.String(), Have: have.version, Want: newest(), Missing: len(missing),
+			Example: sharding.TableName(missing[0])}
 	}
 	return nil
 }

@@ -193,7 +193,8 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 		t.recordWrite(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
-			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; the sweep finds them", "topic", b.list[i].Slot.Topic, "partition", b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
+			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; the sweep finds them", "topic", b.list[i].Slot.Topic, "partition",
+				b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
 			continue
 		}
 		for _, m := range b.list[i].Members {

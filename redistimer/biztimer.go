@@ -81,7 +81,8 @@ const (
 // isQuiet reports whether the slot has nothing to do for a while. A quiet slot is not polled and has no marker.
 // A wake-up announces a new head, and the guard of its partition shows whether Redis has lost it.
 func (s *slotState) isQuiet(now time.Time) bool {
-	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() && (s.head.IsZero() || s.head.Sub(now) > quietFrom)
+	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() &&
+		(s.head.IsZero() || s.head.Sub(now) > quietFrom)
 }
 
 // inflightTask counts this node's claims of one task. There is a second claim if the first is being settled, or
@@ -347,5 +348,6 @@ func (t *Timer) releaseSlot(s *slotState) {
 		t.fallbackSlots--
 	}
 	s.differs = Differences{}
-	s.term, s.unreachableSince, s.fallback, s.answered, s.foreign, s.displacedHead, s.vanishedHead = 0, time.Time{}, false, false, false, time.Time{}, time.Time{}
+	s.term, s.unreachableSince, s.displacedHead, s.vanishedHead = 0, time.Time{}, time.Time{}, time.Time{}
+	s.fallback, s.answered, s.foreign = false, false, false
 }

@@ -132,7 +132,8 @@ func (t *Timer) clampCovered(s *slotState, until time.Time) {
 	s.covered = until
 	if ahead > clockSlack && !t.clockWarned {
 		t.clockWarned = true
-		t.mu.Log(t.cfg.Logger, slog.LevelWarn, "the clock was ahead, here or on another node; check its time service", "ahead", ahead.Round(time.Millisecond))
+		t.mu.Log(t.cfg.Logger, slog.LevelWarn, "the clock was ahead, here or on another node; check its time service", "ahead",
+			ahead.Round(time.Millisecond))
 	}
 }
 

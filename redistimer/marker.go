@@ -150,7 +150,8 @@ func (t *Timer) applyMarker(bt *bizTimer, s *slotState, request slots.ClaimReque
 		signal(t.fallbacks) // the scan engine serves it from now on
 		if now.Sub(t.foreignLogged) > time.Minute {
 			t.foreignLogged = now
-			t.mu.Log(t.cfg.Logger, slog.LevelError, "another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
+			t.mu.Log(t.cfg.Logger, slog.LevelError,
+				"another center has these slots in Redis; ours are scanned. Give each center its own redis.prefix",
 				"biz_type", bt.Name, "key", t.slots.MarkerKey(s.slot), "store", m.store, "process", m.owner)
 		}
 		return
@@ -213,7 +214,8 @@ func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
 		}
 	}
 	if known {
-		t.mu.Log(t.cfg.Logger, slog.LevelWarn, "Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
+		t.mu.Log(t.cfg.Logger, slog.LevelWarn,
+			"Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
 		signal(t.repairNeeded)
 		if srv.addr == "" {
 			t.background.Go(t.slots.ForgetServers)

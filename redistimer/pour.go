@@ -102,7 +102,8 @@ func (t *Timer) Sweep(ctx context.Context, partition int, rows []task.Task) {
 	t.mu.Lock()
 	for i := range rows {
 		bt := t.bizTimers[rows[i].BizType]
-		if bt == nil || !bt.slots[partition].isServed() || !bt.slots[partition].unreachableSince.IsZero() || rows[i].ActionTime.After(bt.armUntil(now)) {
+		if bt == nil || !bt.slots[partition].isServed() || !bt.slots[partition].unreachableSince.IsZero() ||
+			rows[i].ActionTime.After(bt.armUntil(now)) {
 			continue // the slot is filled later, or scanned
 		}
 		if _, held := bt.slots[partition].inflight[rows[i].JobID]; !held {

@@ -106,7 +106,8 @@ func (s *Scanner) purgeAudit(ctx context.Context, partition int, before time.Tim
 type purgeFunc func(ctx context.Context, partition int, before time.Time) (store.Purged, error)
 
 // purgePartition deletes batch after batch until none is left. It returns for how long the oldest row that is left should be gone.
-func (s *Scanner) purgePartition(ctx context.Context, partition int, retention time.Duration, purge purgeFunc) (lag time.Duration, err error) {
+func (s *Scanner) purgePartition(ctx context.Context, partition int, retention time.Duration,
+	purge purgeFunc) (lag time.Duration, err error) {
 	for s.cfg.Ownership.Owns(partition) {
 		now, err := s.earlierNow(ctx, partition)
 		var p store.Purged

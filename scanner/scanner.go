@@ -146,7 +146,8 @@ func New(cfg Config) *Scanner {
 	s.purging = s.purges()
 	for d := range cfg.Layout.Databases {
 		s.dbs = append(s.dbs, &database{
-			index: d, wake: make(chan struct{}, 1), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{}, costly: map[int]costlyPartition{},
+			index: d, wake: make(chan struct{}, 1), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{},
+			costly: map[int]costlyPartition{},
 		})
 	}
 	return s
@@ -296,7 +297,8 @@ func (s *Scanner) loop(ctx context.Context, db *database) error {
 				s.cfg.Logger.Warn("database not scanned whole; trying again at the next tick", "database", db.index, "error", err)
 			}
 			db.overdue.recordFailure(start, err)
-		case read == 0 && s.cfg.Store.Readable(db.index): // this node owns none of its partitions, or none yet: the pass says nothing about the database
+		// This node owns none of its partitions, or none yet: the pass says nothing about the database.
+		case read == 0 && s.cfg.Store.Readable(db.index):
 		case read == 0:
 			db.overdue.recordFailure(start, errNotReadable)
 		default:
@@ -333,7 +335,8 @@ func (s *Scanner) Place(tasks ...task.Task) {
 // store.
 func (s *Scanner) serves(bizType uint64, partition int) bool {
 	b, known := s.cfg.Catalog.Load().ByID(bizType)
-	return known && !s.cfg.Queue.IsPaused(bizType) && (b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
+	return known && !s.cfg.Queue.IsPaused(bizType) &&
+		(b.Mode == task.ModeScan || s.cfg.Timer == nil || !s.cfg.Timer.Serves(bizType, partition))
 }
 
 // minSlack is the least slack on top of the lookahead.

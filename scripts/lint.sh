@@ -62,6 +62,12 @@ apply_mutations() {
   return $code
 }
 check "internal/soak/mutations" apply_mutations
+# Lines of product code keep within 140 characters, the texts of their literals aside.
+long_lines() {
+  ! git ls-files '*.go' | grep -vE '_test.go$|^(bench|examples)/|^internal/(testrig|soak|sim|virtual|fakeconsul)/' |
+    xargs perl -CSD -ne 'chomp; ($c = $_) =~ s/"(\\.|[^"\\])*"|`[^`]*`/""/g; print "$ARGV:$.: $_\n" if length($c) > 140; close ARGV if eof' | grep . >&2
+}
+check "lines within 140" long_lines
 check words scripts/words.sh
 # What deploys it, by its own tools.
 if docker compose version >/dev/null 2>&1; then

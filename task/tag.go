@@ -10,7 +10,8 @@ import (
 // MatchAny is a tag that every task matches.
 const MatchAny = "*"
 
-// Tag names the task as it stands: 16 characters of base64url, made of all columns but lease, which never changes alone. Any change makes another tag,
+// Tag names the task as it stands: 16 characters of base64url, made of all columns but lease, which never changes
+// alone. Any change makes another tag,
 // also one by SQL that leaves gmt_modified as it was.
 func (t *Task) Tag() string {
 	b := make([]byte, 0, 128+len(t.BizKey)+len(t.Attribute)+len(t.LastError)+len(t.DedupKey))

@@ -115,9 +115,11 @@ func (f *failures) logSummaries(now time.Time) {
 		}
 		switch {
 		case g.failed > 0:
-			f.mu.Log(f.logger, slog.LevelWarn, "runs keep failing", "biz_type", g.bizType.Name, "failed", g.failed, "succeeded", g.well, "last_error", *reason(g.last))
+			f.mu.Log(f.logger, slog.LevelWarn, "runs keep failing", "biz_type", g.bizType.Name, "failed", g.failed, "succeeded", g.well,
+				"last_error", *reason(g.last))
 		case g.isWell:
-			f.mu.Log(f.logger, slog.LevelInfo, "runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after", now.Sub(g.since).Round(time.Second))
+			f.mu.Log(f.logger, slog.LevelInfo, "runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after",
+				now.Sub(g.since).Round(time.Second))
 			delete(f.byType, id)
 		}
 		g.failed, g.well, g.next = 0, 0, now.Add(summaryEvery)

@@ -185,7 +185,8 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []*fini
 		case row.Status != task.Pending:
 			f.fence(d, row, FencedStatus)
 			continue
-		case d.entry.Task.Lease != 0 && (!task.IsSameLease(row.Lease, d.entry.Task.Lease) || !row.HasLease() || row.IsLeased(f.cfg.Now())): // its consumer still has it, or has ended it
+		// Its consumer still has it, or has ended it.
+		case d.entry.Task.Lease != 0 && (!task.IsSameLease(row.Lease, d.entry.Task.Lease) || !row.HasLease() || row.IsLeased(f.cfg.Now())):
 			f.fence(d, row, FencedMoved)
 			continue
 		case d.isSkipped(): // a later edit wants it to run

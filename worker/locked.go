@@ -122,7 +122,8 @@ func (f *finisher) removeSettled(ctx context.Context, database int, list []finis
 			continue
 		}
 		if settled++; ctx.Err() == nil && settled <= lockedLogMax {
-			l.mu.Log(f.cfg.Logger, slog.LevelInfo, "outcome settled: the row is free again", "job_id", id, "waited", f.cfg.Now().Sub(list[i].waitsSince))
+			l.mu.Log(f.cfg.Logger, slog.LevelInfo, "outcome settled: the row is free again", "job_id", id, "waited",
+				f.cfg.Now().Sub(list[i].waitsSince))
 		}
 		back = l.countOf(id).Add(-1) == lockedTableMax-1 || back
 	}
@@ -160,10 +161,12 @@ const (
 func (r *Runner) Degraded() (list []Trouble) {
 	for d := range r.cfg.Layout.Databases {
 		if why := r.finisher.failing[d].Load(); why != nil {
-			list = append(list, Trouble{Unwritten, d, fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", d, *why)})
+			list = append(list, Trouble{Unwritten, d,
+				fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", d, *why)})
 		}
 		if why := r.journal.dbs[d].failing.Load(); why != nil {
-			list = append(list, Trouble{Journal, d, fmt.Sprintf("database %d: toc_running cannot be used, so tasks that may have been started before do not start: %v", d, *why)})
+			list = append(list, Trouble{Journal, d,
+				fmt.Sprintf("database %d: toc_running cannot be used, so tasks that may have been started before do not start: %v", d, *why)})
 		}
 	}
 	return append(list, r.finisher.locked.troubles(r.cfg.Now())...)
@@ -185,7 +188,8 @@ func (l *lockedRows) troubles(now time.Time) (list []Trouble) {
 		if d.tableErr == nil {
 			list = append(list, Trouble{RowLocked, database, fmt.Sprintf("outcome of job_id %d waits for a row lock for %s", d.entry.ID(), waited)})
 		} else {
-			list = append(list, Trouble{Unwritten, database, fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.tableErr)})
+			list = append(list, Trouble{Unwritten, database,
+				fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.tableErr)})
 		}
 	}
 	return list

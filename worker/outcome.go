@@ -86,7 +86,8 @@ func decide(b *task.BizType, t task.Task, runErr error, now time.Time) (Outcome,
 // amend returns the part of a failed run's move that is still written if its row, pending, was edited during
 // the run: the attempts if they were not edited, the pause if action_time was not, and the error. fences names
 // the rest. The run does not make the task dead: the edit shows that it should run.
-func amend(b *task.BizType, read task.Task, failed store.Move, row task.Task, now time.Time) (m store.Move, after task.Task, fences []Fence) {
+func amend(b *task.BizType, read task.Task, failed store.Move, row task.Task,
+	now time.Time) (m store.Move, after task.Task, fences []Fence) {
 	after = row
 	m = store.Move{JobID: row.JobID, From: task.Pending, To: task.Pending, Read: &row}
 	m.LastError = failed.LastError

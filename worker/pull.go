@@ -456,7 +456,8 @@ func (w *worker) endLeases(ctx context.Context, entries []*queue.Entry) []*queue
 		known = known && !given.elsewhere
 		over := processor.RetryAfter(0, errLeaseOver)
 		taken, fromDead := w.cfg.Ownership.Taken(e.Partition)
-		if known && given.isGone != nil && given.isGone() || !known && (fromDead && given.since.Before(taken) || e.Task.ActionTime.Before(taken)) {
+		if known && given.isGone != nil && given.isGone() ||
+			!known && (fromDead && given.since.Before(taken) || e.Task.ActionTime.Before(taken)) {
 			over = processor.NoAttempt(0, errNotGiven)
 		}
 		w.pulls.remove(e.ID())

@@ -131,7 +131,8 @@ func New(cfg Config) *Runner {
 		watch:    watch{workers: make(map[*worker]struct{})},
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
-		pulls:    pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]grantedLease), count: make(map[uint64]int), terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
+		pulls: pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]grantedLease), count: make(map[uint64]int),
+			terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
 		finisher: &finisher{
 			cfg: cfg, onRecorded: j.recordEnd,
 			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),

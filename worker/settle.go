@@ -268,12 +268,14 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 		number := task.LeaseUntil(t.Lease, until)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = until, number
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &until, Lease: &number}}
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease,
+			Set: store.Set{ActionTime: &until, Lease: &number}}
 	case Release:
 		at := task.CeilMilli(now)
 		s.row = t
 		s.row.ActionTime, s.row.Lease = at, 0
-		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease, Set: store.Set{ActionTime: &at, Lease: new(uint64)}}
+		return store.Move{JobID: t.JobID, From: task.Pending, To: task.Pending, Read: &t, HasLease: &t.Lease,
+			Set: store.Set{ActionTime: &at, Lease: new(uint64)}}
 	case Nack:
 		s.err = errors.New(cmp.Or(s.Error, "its consumer has given it back (nack)"))
 		if s.RetryAfter != nil {

@@ -69,7 +69,8 @@ func (w *worker) findSuperseded(ctx context.Context, entries []*queue.Entry, now
 	for d, tasks := range byDatabase {
 		found, err := w.cfg.Store.Superseded(ctx, d, tasks, rivals)
 		if err != nil {
-			w.cfg.Logger.Warn("tasks not compared with later ones of their biz_id; they stay in the store", "biz_type", w.bizType.Name, "database", d, "error", err)
+			w.cfg.Logger.Warn("tasks not compared with later ones of their biz_id; they stay in the store", "biz_type", w.bizType.Name, "database",
+				d, "error", err)
 			continue
 		}
 		for i := range tasks {

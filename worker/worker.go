@@ -197,7 +197,8 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		}
 		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
 		if outcome == Dead {
-			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "attempts", row.Attempts, "error", row.LastError)
+			w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "attempts",
+				row.Attempts, "error", row.LastError)
 		}
 		if outcome == Failed || outcome == Dead {
 			w.failed = append(w.failed, failure{row, errs[i]})

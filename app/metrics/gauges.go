@@ -67,34 +67,43 @@ func (m *Metrics) Watch(state func() State) { m.registry.MustRegister(stateColle
 
 type stateCollector func() State
 
+// descs is all values of a Watch.
+var descs []*prometheus.Desc
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	d := prometheus.NewDesc(name, help, labels, nil)
+	descs = append(descs, d)
+	return d
+}
+
 var (
-	depthDesc    = prometheus.NewDesc("toc_queue_depth", "Tasks in memory that have not started.", []string{"biz_type"}, nil)
-	runningDesc  = prometheus.NewDesc("toc_running", "Tasks that have started and whose outcome is not durable yet.", []string{"biz_type"}, nil)
-	stuckDesc    = prometheus.NewDesc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", []string{"biz_type"}, nil)
-	overdueDesc  = prometheus.NewDesc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan. While a database cannot be read, those in memory count, too.", []string{"biz_type"}, nil)
-	oldestDesc   = prometheus.NewDesc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", []string{"biz_type"}, nil)
-	retryingDesc = prometheus.NewDesc("toc_retrying", "Pending tasks that have failed and run again, as of the last scan.", []string{"biz_type"}, nil)
-	promiseDesc  = prometheus.NewDesc("toc_oldest_promise_seconds", "How long ago the oldest promised time is of the pending tasks that are overdue or have failed; 0 if there is none. Retries do not move it.", []string{"biz_type"}, nil)
-	pausedDesc   = prometheus.NewDesc("toc_paused", "Whether the biz_type is paused.", []string{"biz_type"}, nil)
-	differDesc   = prometheus.NewDesc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", []string{"biz_type", "kind"}, nil)
-	dueDesc      = prometheus.NewDesc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", []string{"biz_type", "within"}, nil)
-	throttleDesc = prometheus.NewDesc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", []string{"biz_type", "by"}, nil)
-	unknownDesc  = prometheus.NewDesc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", []string{"biz_type"}, nil)
-	allDesc      = prometheus.NewDesc("toc_partitions", "Partitions of the center.", nil, nil)
-	ownedDesc    = prometheus.NewDesc("toc_partitions_owned", "Partitions that this node works on.", nil, nil)
-	durableDesc  = prometheus.NewDesc("toc_durable", "Whether a database's answered writes survive a crash, by its settings.", []string{"database"}, nil)
-	databaseDesc = prometheus.NewDesc("toc_database_up", "Whether a database can be read and takes writes.", []string{"database"}, nil)
-	redisDesc    = prometheus.NewDesc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.", nil, nil)
-	consulDesc   = prometheus.NewDesc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.", nil, nil)
-	lagDesc      = prometheus.NewDesc("toc_intake_lag", "Records of this node's partitions of the topic that are not stored or refused yet.", []string{"name"}, nil)
-	skewDesc     = prometheus.NewDesc("toc_clock_skew_seconds", "How far this machine's clock is ahead of another one; negative: behind.", []string{"of", "name"}, nil)
-	logDesc      = prometheus.NewDesc("toc_log_dropped_total", "Log lines that were dropped because the log was not read, or not fast enough.", nil, nil)
-	degradedDesc = prometheus.NewDesc("toc_degraded", "What /readyz lists: how many of each reason.", []string{"reason", "database"}, nil)
+	depthDesc    = desc("toc_queue_depth", "Tasks in memory that have not started.", "biz_type")
+	runningDesc  = desc("toc_running", "Tasks that have started and whose outcome is not durable yet.", "biz_type")
+	stuckDesc    = desc("toc_runs_stuck", "Runs that have ignored their time-out for more than 10 seconds.", "biz_type")
+	overdueDesc  = desc("toc_pending_overdue", "Pending tasks in the store whose time has passed, as of the last scan. While a database cannot be read, those in memory count, too.", "biz_type")
+	oldestDesc   = desc("toc_oldest_overdue_seconds", "How long the oldest pending task is overdue, at most; 0 if none is. Grows while a database cannot be read.", "biz_type")
+	retryingDesc = desc("toc_retrying", "Pending tasks that have failed and run again, as of the last scan.", "biz_type")
+	promiseDesc  = desc("toc_oldest_promise_seconds", "How long ago the oldest promised time is of the pending tasks that are overdue or have failed; 0 if there is none. Retries do not move it.", "biz_type")
+	pausedDesc   = desc("toc_paused", "Whether the biz_type is paused.", "biz_type")
+	differDesc   = desc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", "biz_type", "kind")
+	dueDesc      = desc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", "biz_type", "within")
+	throttleDesc = desc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", "biz_type", "by")
+	unknownDesc  = desc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", "biz_type")
+	allDesc      = desc("toc_partitions", "Partitions of the center.")
+	ownedDesc    = desc("toc_partitions_owned", "Partitions that this node works on.")
+	durableDesc  = desc("toc_durable", "Whether a database's answered writes survive a crash, by its settings.", "database")
+	databaseDesc = desc("toc_database_up", "Whether a database can be read and takes writes.", "database")
+	redisDesc    = desc("toc_redis_up", "Whether Redis answers for all slots of this node; absent if no biz_type has mode redis.")
+	consulDesc   = desc("toc_consul_up", "Whether this node's heartbeats reach Consul; absent without Consul.")
+	lagDesc      = desc("toc_intake_lag", "Records of this node's partitions of the topic that are not stored or refused yet.", "name")
+	skewDesc     = desc("toc_clock_skew_seconds", "How far this machine's clock is ahead of another one; negative: behind.", "of", "name")
+	logDesc      = desc("toc_log_dropped_total", "Log lines that were dropped because the log was not read, or not fast enough.")
+	degradedDesc = desc("toc_degraded", "What /readyz lists: how many of each reason.", "reason", "database")
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{depthDesc, runningDesc, stuckDesc, overdueDesc, oldestDesc, retryingDesc, promiseDesc, pausedDesc, differDesc, dueDesc, throttleDesc, unknownDesc, allDesc, ownedDesc, databaseDesc, durableDesc, redisDesc, consulDesc, lagDesc, skewDesc, logDesc, degradedDesc} {
+	for _, d := range descs {
 		ch <- d
 	}
 }

@@ -99,7 +99,8 @@ func New() *Metrics {
 			Buckets: latenessBuckets,
 		}, []string{"biz_type", "mode", "part"}),
 		promise: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "toc_promise_lateness_seconds", Help: "The start of the run that succeeded minus due_time, the time promised before any retry.", Buckets: latenessBuckets,
+			Name: "toc_promise_lateness_seconds", Help: "The start of the run that succeeded minus due_time, the time promised before any retry.",
+			Buckets: latenessBuckets,
 		}, []string{"biz_type", "mode"}),
 		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "toc_run_seconds", Help: "Time that a run took in the processor.",
@@ -159,7 +160,8 @@ func New() *Metrics {
 		Name: "toc_trace_spans_dropped_total", Help: "Spans that the collector has not taken.",
 	})
 	m.types.Store(&map[uint64]*series{})
-	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan, m.purged, m.purgeLag,
+	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan, m.purged,
+		m.purgeLag,
 		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering, m.spans)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -174,7 +176,8 @@ func (m *Metrics) Recent() *Recent { return m.recent }
 
 // Handler serves a scrape.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process}, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, m.process},
+		promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
 }
 
 // SetTypes makes the series of the configured business types.

@@ -115,7 +115,8 @@ func ask[T any](ctx context.Context, n *node, jobID uint64, call func(context.Co
 	return askWithin(ctx, n, jobID, n.cfg.Timeout, call)
 }
 
-func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.Duration, call func(context.Context) (T, error)) (said T, err error) {
+func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.Duration,
+	call func(context.Context) (T, error)) (said T, err error) {
 	if !n.begin() {
 		return said, n.stopping()
 	}

@@ -45,7 +45,8 @@ func (f *Forwarder) Pulse(ctx context.Context, m cluster.Member) (api.Pulse, err
 }
 
 // askMember asks a node that need not own anything. The error is a task.ErrUnavailable.
-func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member, call func(context.Context, *client.Client) (T, error)) (said T, err error) {
+func askMember[T any](ctx context.Context, f *Forwarder, m cluster.Member,
+	call func(context.Context, *client.Client) (T, error)) (said T, err error) {
 	n, err := f.node(m)
 	if err != nil {
 		return said, err

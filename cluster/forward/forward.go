@@ -93,7 +93,8 @@ func New(cfg Config) *Forwarder {
 	}
 	waits := transport.Clone()
 	waits.MaxConnsPerHost = 0
-	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), unanswered: make(map[string]*unanswered), transport: httppool.New(transport), waits: httppool.New(waits)}
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), unanswered: make(map[string]*unanswered),
+		transport: httppool.New(transport), waits: httppool.New(waits)}
 }
 
 // Term is not 0 while this node decides about a partition; see intake.Cluster.

@@ -69,9 +69,10 @@ func (n *node) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, erro
 		})
 	}
 	question := n.unanswered.add()
-	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout, func(ctx context.Context) (api.LeaseAnswer, error) {
-		return n.owner.Lease(ctx, q.BizType, ask)
-	})
+	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout,
+		func(ctx context.Context) (api.LeaseAnswer, error) {
+			return n.owner.Lease(ctx, q.BizType, ask)
+		})
 	if !errors.Is(err, task.ErrUnavailable) {
 		n.unanswered.remove(question)
 	}

@@ -116,7 +116,8 @@ of the server where one does not.`,
 			fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
 		}
 		for _, b := range cfg.BizTypes {
-			if !slices.Contains([]string{configs.ProcessorLog, configs.ProcessorWebhook, configs.ProcessorKafka, configs.ProcessorPull}, b.Processor) {
+			if !slices.Contains([]string{configs.ProcessorLog, configs.ProcessorWebhook, configs.ProcessorKafka, configs.ProcessorPull},
+				b.Processor) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "warning: biz_types: %s has the processor %q, which `toc serve` does not know; right only if a program of yours registers it\n", b.Name, b.Processor)
 			}
 		}

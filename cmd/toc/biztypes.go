@@ -42,7 +42,8 @@ over restarts, until toc resume or --until. Runs under way end.`,
 			}
 			p.Until = at
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.BizType, error) { return c.Pause(ctx, args[0], p) }, r.showBizType)
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.BizType, error) { return c.Pause(ctx, args[0], p) },
+			r.showBizType)
 	}
 	return cmd
 }
@@ -120,7 +121,8 @@ func (r *remote) showBizTypes(out io.Writer, list []client.BizType) error {
 				state += ": " + oneLine(b.LastError)
 			}
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", b.ID, oneLine(b.Name), b.Mode, oneLine(b.Processor), b.QueueDepth, b.Running, b.Overdue, b.Retrying, promised, state)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\n", b.ID, oneLine(b.Name), b.Mode, oneLine(b.Processor), b.QueueDepth, b.Running,
+			b.Overdue, b.Retrying, promised, state)
 	}
 	return w.Flush()
 }

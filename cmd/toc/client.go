@@ -23,7 +23,8 @@ import (
 func clientCommands(now func() time.Time) []*cobra.Command {
 	return []*cobra.Command{
 		submitCommand(now), getCommand(now), whyCommand(now), listCommand(now), forecastCommand(now), cancelCommand(now), rescheduleCommand(now),
-		redriveCommand(now), deadCommand(now), operationsCommand(now), auditCommand(now), bizTypesCommand(now), pauseCommand(now), resumeCommand(now), retryCommand(now), clusterCommand(now), topCommand(now), pullCommand(now),
+		redriveCommand(now), deadCommand(now), operationsCommand(now), auditCommand(now), bizTypesCommand(now), pauseCommand(now),
+		resumeCommand(now), retryCommand(now), clusterCommand(now), topCommand(now), pullCommand(now),
 	}
 }
 
@@ -114,7 +115,8 @@ func explain(server string, err error) error {
 	case errors.As(err, &noAnswer) && noAnswer.Timeout():
 		return fmt.Errorf("%s does not answer: %w", server, noAnswer.Err)
 	case errors.As(err, &noAnswer):
-		return fmt.Errorf("%s cannot be asked: %w\nStart a server with: toc serve, or name another one by --server or TOC_SERVER", server, noAnswer.Err)
+		return fmt.Errorf("%s cannot be asked: %w\nStart a server with: toc serve, or name another one by --server or TOC_SERVER", server,
+			noAnswer.Err)
 	default:
 		return fmt.Errorf("%s: %w", server, err)
 	}

@@ -102,7 +102,8 @@ type deadChanged struct {
 }
 
 // deadChangeCommand is a command that changes the dead tasks that match; done is what they are then.
-func deadChangeCommand(now func() time.Time, name, short, done string, ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
+func deadChangeCommand(now func() time.Time, name, short, done string,
+	ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArguments}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while

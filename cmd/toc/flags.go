@@ -91,7 +91,8 @@ func whenFlags(cmd *cobra.Command) *when {
 	w := &when{}
 	cmd.Flags().Func("in", "how long from now, a `duration` like 90s, 30m or 1h30m", w.setIn)
 	cmd.Flags().Func("at", "when, a `time` like 2026-01-02T15:04:05Z", w.setAt)
-	cmd.Flags().StringVar(&w.past, "past", "", "what becomes of an --at more than 5 s ago: `fire or refuse` (default refuse); fire: the task is due at once")
+	cmd.Flags().StringVar(&w.past, "past", "",
+		"what becomes of an --at more than 5 s ago: `fire or refuse` (default refuse); fire: the task is due at once")
 	return w
 }
 

@@ -96,7 +96,8 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 		&cobra.Group{ID: "client", Title: "Client (speaks HTTP to --server):"},
 	)
 	for _, c := range []*cobra.Command{
-		serveCommand(), demoCommand(), receiveCommand(now), migrateCommand(), configCommand(), sqlCommand(), jobIDCommand(), benchCommand(), versionCommand(),
+		serveCommand(), demoCommand(), receiveCommand(now), migrateCommand(), configCommand(), sqlCommand(), jobIDCommand(), benchCommand(),
+		versionCommand(),
 	} {
 		c.GroupID = "server"
 		root.AddCommand(c)

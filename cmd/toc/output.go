@@ -151,7 +151,8 @@ func (r *remote) showAudit(out io.Writer, p client.AuditPage) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AT\tACTOR\tACTION\tTARGET\tCOUNT\tDETAIL")
 	for _, e := range p.Entries {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.moment(e.At.Time()), oneLine(e.Actor), oneLine(e.Action), orDash(e.Target), e.Count, orDash(e.Detail))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.moment(e.At.Time()), oneLine(e.Actor), oneLine(e.Action), orDash(e.Target), e.Count,
+			orDash(e.Detail))
 	}
 	if p.NextCursor != "" {
 		fmt.Fprintln(w, "(there may be more: --cursor "+p.NextCursor+")")

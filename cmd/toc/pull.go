@@ -52,7 +52,8 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 	command := cmd.Flags().String("exec", "", "shell `command` to run for each task")
 	cmd.Flags().StringVar(&w.BizType, "biz-type", "", "`name` of the business type")
 	cmd.Flags().IntVar(&w.Concurrency, "concurrency", 16, "commands at once, 1 to 1000")
-	cmd.Flags().DurationVar(&w.TTR, "ttr", 0, "how long a lease is if the task has no timeout of its own; it is extended while its command runs (default: pull.ttr of the business type)")
+	cmd.Flags().DurationVar(&w.TTR, "ttr", 0,
+		"how long a lease is if the task has no timeout of its own; it is extended while its command runs (default: pull.ttr of the business type)")
 	cmd.Flags().DurationVar(&w.MaxRun, "max-run", time.Hour, "how long the lease of a command is extended; 0: not at all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {

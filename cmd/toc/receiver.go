@@ -53,7 +53,8 @@ func (r *receiver) serve(ctx context.Context, listen string) error {
 	server := rest.Server("", r, slog.New(slog.DiscardHandler))
 	server.WriteTimeout += r.delay
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	fmt.Fprintf(r.complaints, "Listening on %s. A biz_type with this calls it:\n\n    webhook: {url: http://%[1]s/}\n\nCtrl-C ends it.\n", listener.Addr())
+	fmt.Fprintf(r.complaints, "Listening on %s. A biz_type with this calls it:\n\n    webhook: {url: http://%[1]s/}\n\nCtrl-C ends it.\n",
+		listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
@@ -141,7 +142,8 @@ func (r *receiver) line(got received) string {
 	if len(attribute) > shownAttribute {
 		attribute = append(attribute[:shownAttribute], '…')
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s  %s %s  attempt %d  %d ms late  signature %s  %s", got.JobID, oneLine(got.BizType), oneLine(got.BizID.String()),
+	return strings.TrimSpace(fmt.Sprintf("%s  %s %s  attempt %d  %d ms late  signature %s  %s", got.JobID, oneLine(got.BizType),
+		oneLine(got.BizID.String()),
 		got.Attempt, got.LatenessMS, got.Signature, oneLine(string(attribute)))) + "\n"
 }
 

@@ -30,7 +30,8 @@ func submitCommand(now func() time.Time) *cobra.Command {
 	when := whenFlags(cmd)
 	cmd.Flags().StringVar(&s.Attribute, "attribute", "", "handed to the processor; at most 4096 bytes")
 	cmd.Flags().StringVar(&s.DedupKey, "dedup-key", "", "makes the submit safe to repeat; at most 64 bytes")
-	cmd.Flags().StringVar(&s.OnDuplicate, "on-duplicate", "", "what becomes of the task that has this dedup key already: `keep, move or again` (default keep); again: a new task takes the key of one that has ended")
+	cmd.Flags().StringVar(&s.OnDuplicate, "on-duplicate", "",
+		"what becomes of the task that has this dedup key already: `keep, move or again` (default keep); again: a new task takes the key of one that has ended")
 	timeoutFlag(cmd, &s.Timeout, "as its business type says")
 	mustBeGiven(cmd, "biz-type", "biz-id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

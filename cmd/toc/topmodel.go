@@ -77,7 +77,8 @@ func (s series) sum(metric, label, value string) (sum float64) {
 // newTop makes the picture from two readings.
 func newTop(before, now reading) top {
 	t := top{
-		At: api.Time(now.at), Partitions: now.cluster.Partitions, Faults: []topFault{}, BizTypes: []topBizType{}, Nodes: []topNode{}, Databases: []topDatabase{},
+		At: api.Time(now.at), Partitions: now.cluster.Partitions, Faults: []topFault{}, BizTypes: []topBizType{}, Nodes: []topNode{},
+		Databases: []topDatabase{},
 	}
 	earlier := make(map[string]series)
 	for i, n := range before.cluster.Nodes {

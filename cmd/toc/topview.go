@@ -14,7 +14,8 @@ func (t *top) write(out io.Writer, server string) error {
 	for _, n := range t.Nodes {
 		total.Runs += n.Runs
 	}
-	fmt.Fprintf(out, "toc top  %s  %s  %s, %d partitions, %s runs/s\n\n", t.At, oneLine(server), count(len(t.Nodes), "node"), t.Partitions, rate(total.Runs))
+	fmt.Fprintf(out, "toc top  %s  %s  %s, %d partitions, %s runs/s\n\n", t.At, oneLine(server), count(len(t.Nodes), "node"), t.Partitions,
+		rate(total.Runs))
 	if t.NoOwner > 0 {
 		fmt.Fprintf(out, "! %d of %d partitions have no owner now\n", t.NoOwner, t.Partitions)
 	}
@@ -37,12 +38,14 @@ func (t *top) write(out io.Writer, server string) error {
 		case b.Retrying > 0:
 			state = "fails"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\n", oneLine(b.Name), b.Waiting, b.Running, rate(b.Runs), rate(b.Failed), late,
+		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\n", oneLine(b.Name), b.Waiting, b.Running, rate(b.Runs), rate(b.Failed),
+			late,
 			b.Overdue, span(b.Oldest), b.Retrying, span(b.Promise), b.Died, state)
 	}
 	fmt.Fprintln(w, "\nNODE\tADDRESS\tSTATE\tPARTITIONS\tWAITING\tRUNNING\tRUNS/S\tCLOCK")
 	for _, n := range t.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", oneLine(n.Name), oneLine(n.Address), n.state(), n.Partitions, n.Waiting, n.Running, rate(n.Runs), skew(n.ClockSkew))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", oneLine(n.Name), oneLine(n.Address), n.state(), n.Partitions, n.Waiting, n.Running,
+			rate(n.Runs), skew(n.ClockSkew))
 	}
 	fmt.Fprintln(w, "\nDATABASE\tSTATE\tREAD")
 	for _, d := range t.Databases {

@@ -140,7 +140,8 @@ func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
 	return at
 }
 
-// advance changes as many tasks of an operation as are owed, for a tick at most, because others wait for their turn, and returns what is left of that: a part of a task, or what
+// advance changes as many tasks of an operation as are owed, for a tick at most, because others wait for their turn,
+// and returns what is left of that: a part of a task, or what
 // a database that does not answer has not taken: at most a tick's, or one.
 //
 // With a limit the databases take turns: one begins when all before it have ended. So what they have done together is

@@ -50,7 +50,8 @@ type Config struct {
 
 const (
 	readEvery = time.Second // so a decision is in force on all nodes within two seconds
-	setWithin = time.Second // Set waits so long for reads, and so long after a first write for the others; the next read brings these up to date
+	// Set waits so long for reads, and so long after a first write for the others; the next read brings these up to date.
+	setWithin = time.Second
 )
 
 // Control holds the decisions. It is safe for concurrent use.

@@ -81,7 +81,8 @@ func limited(f *Facts) string {
 		if f.Now.Sub(f.Task.ActionTime) <= limits.LateAfter {
 			return ""
 		}
-		at = fmt.Sprintf("catch_up: of what is overdue by more than %s, %d a second start in the whole cluster, behind the others", limits.LateAfter, b.CatchUp)
+		at = fmt.Sprintf("catch_up: of what is overdue by more than %s, %d a second start in the whole cluster, behind the others",
+			limits.LateAfter, b.CatchUp)
 	default:
 		return ""
 	}
@@ -114,7 +115,8 @@ func databaseRefuses(f *Facts) string {
 	case d.ReadOnly:
 		return fmt.Sprintf("database %d is read-only%s: no outcome could be recorded, so its tasks do not start", d.Number, f.since(d.Since))
 	default:
-		return fmt.Sprintf("database %d refuses writes%s: %v; no outcome could be recorded, so its tasks do not start", d.Number, f.since(d.Since), d.Refusing)
+		return fmt.Sprintf("database %d refuses writes%s: %v; no outcome could be recorded, so its tasks do not start", d.Number,
+			f.since(d.Since), d.Refusing)
 	}
 }
 
@@ -173,7 +175,8 @@ func slotForeign(f *Facts) string {
 	if !f.Slot.Foreign {
 		return ""
 	}
-	return fmt.Sprintf("its slot %s in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix", f.Slot.Key)
+	return fmt.Sprintf("its slot %s in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix",
+		f.Slot.Key)
 }
 
 func redisAway(f *Facts) string {
@@ -183,7 +186,8 @@ func redisAway(f *Facts) string {
 	case s.Fallback:
 		return fmt.Sprintf("Redis is out of reach for its slot%s, so the scan engine serves it: Redis %s", f.since(s.Unreachable), s.Cause)
 	default:
-		return fmt.Sprintf("Redis is out of reach for its slot %s%s, and the scan engine takes over after redis.outage_after: Redis %s", s.Key, f.since(s.Unreachable), s.Cause)
+		return fmt.Sprintf("Redis is out of reach for its slot %s%s, and the scan engine takes over after redis.outage_after: Redis %s", s.Key,
+			f.since(s.Unreachable), s.Cause)
 	}
 }
 
@@ -207,7 +211,8 @@ func leased(f *Facts) string {
 	if !f.isLeased() {
 		return ""
 	}
-	return fmt.Sprintf("a consumer has leased it until %s: it settles the task by then, or that counts as a failed run", moment(f.Task.ActionTime))
+	return fmt.Sprintf("a consumer has leased it until %s: it settles the task by then, or that counts as a failed run",
+		moment(f.Task.ActionTime))
 }
 
 func failedBefore(f *Facts) string {
@@ -218,7 +223,8 @@ func failedBefore(f *Facts) string {
 	case f.isDue() || f.isLeased():
 		return fmt.Sprintf("it has failed %s; the last error: %s", times(t.Attempts), f.lastError())
 	default:
-		return fmt.Sprintf("it has failed %s and waits for its back-off until %s; the last error: %s", times(t.Attempts), moment(t.ActionTime), f.lastError())
+		return fmt.Sprintf("it has failed %s and waits for its back-off until %s; the last error: %s", times(t.Attempts), moment(t.ActionTime),
+			f.lastError())
 	}
 }
 
@@ -235,7 +241,8 @@ func running(f *Facts) string {
 	case !f.isRunning() || !f.Run.WaitsSince.IsZero():
 		return ""
 	case f.Run.Timeout == 0:
-		return fmt.Sprintf("a worker of node %s has had it for %s: its run is about to start, or its outcome is being recorded", f.Node, f.ago(since))
+		return fmt.Sprintf("a worker of node %s has had it for %s: its run is about to start, or its outcome is being recorded", f.Node,
+			f.ago(since))
 	case f.Now.Sub(since) > f.Run.Timeout:
 		return fmt.Sprintf("it runs on node %s for %s and ignores its time-out of %s", f.Node, f.ago(since), f.Run.Timeout)
 	default:
@@ -285,7 +292,8 @@ func waitsForWorker(f *Facts) string {
 	case f.Type != nil && f.Type.Pull:
 		return fmt.Sprintf("it is due and waits for a consumer: %s is pulled, by POST /v1/biz-types/%s/lease or toc pull; a node's consumers have at most %d tasks at once", f.typeName(), f.typeName(), f.Type.MaxInFlight)
 	case q.Seen.Retry:
-		return fmt.Sprintf("it has failed before, and such tasks take a quarter of the %d workers of %s at most, which is busy", q.Workers, f.typeName())
+		return fmt.Sprintf("it has failed before, and such tasks take a quarter of the %d workers of %s at most, which is busy", q.Workers,
+			f.typeName())
 	case q.Busy < q.Workers || q.Workers == 0:
 		return fmt.Sprintf("it is due and is among the %d tasks of %s in memory on node %s; a worker takes it next", q.Size, f.typeName(), f.Node)
 	case q.Workers == 1:
@@ -309,7 +317,8 @@ func queueFull(f *Facts) string {
 	if q.Seen.State != queue.Absent || q.Capacity == 0 || q.Size < q.Capacity || !f.isDue() {
 		return ""
 	}
-	return fmt.Sprintf("the queue of %s on node %s is full (%d of %d): it is taken in when there is room", f.typeName(), f.Node, q.Size, q.Capacity)
+	return fmt.Sprintf("the queue of %s on node %s is full (%d of %d): it is taken in when there is room", f.typeName(), f.Node, q.Size,
+		q.Capacity)
 }
 
 func inSlot(f *Facts) string {
@@ -335,7 +344,8 @@ func inSlot(f *Facts) string {
 
 func readByScan(f *Facts) string {
 	switch s := f.Scan; {
-	case f.Unread != nil || f.Queue.Seen.State != queue.Absent || f.Place == dispatch.Slot || f.Type == nil || f.Paused != nil || !f.Partition.Owned:
+	case f.Unread != nil || f.Queue.Seen.State != queue.Absent || f.Place == dispatch.Slot || f.Type == nil || f.Paused != nil ||
+		!f.Partition.Owned:
 		return ""
 	case !s.Serves:
 		return "it is only in the store: its slot in Redis is filled as the horizon moves on"

@@ -13,7 +13,8 @@ import (
 
 // Of explains a task.
 func Of(f Facts) api.Why {
-	w := api.Why{State: api.WhyUnknown, Where: f.where(), Node: f.Node, Next: api.Time(f.next()), Because: []string{}, FailedRuns: api.FailedRunsOf(f.Failed)}
+	w := api.Why{State: api.WhyUnknown, Where: f.where(), Node: f.Node, Next: api.Time(f.next()), Because: []string{},
+		FailedRuns: api.FailedRunsOf(f.Failed)}
 	if f.Unread == nil {
 		w.State = f.Task.Status.String()
 	}

@@ -29,7 +29,8 @@ func Read(ctx context.Context, pool *sql.DB, limits Limits) (r Report, err error
 		if err != nil {
 			return err
 		}
-		status, err := readVariables(ctx, raw.(driver.QueryerContext), "SHOW GLOBAL STATUS WHERE Variable_name IN ('"+strings.Join(statusNames, "','")+"')")
+		status, err := readVariables(ctx, raw.(driver.QueryerContext),
+			"SHOW GLOBAL STATUS WHERE Variable_name IN ('"+strings.Join(statusNames, "','")+"')")
 		if err != nil {
 			return err
 		}
@@ -92,13 +93,15 @@ type ServerVariable struct {
 
 // ServerVariables lists them.
 var ServerVariables = []ServerVariable{
-	{"binlog_format", "binlog_format=ROW or MIXED", "InnoDB refuses each write of a READ COMMITTED transaction", false, withBinlog("ROW", "MIXED")},
+	{"binlog_format", "binlog_format=ROW or MIXED", "InnoDB refuses each write of a READ COMMITTED transaction", false,
+		withBinlog("ROW", "MIXED")},
 	{"sql_log_bin", "sql_log_bin=1", "replicas do not get the writes, and a fail-over loses them", false, withBinlog("ON")},
 	{"enforce_storage_engine", "enforce_storage_engine=InnoDB, or nothing", "`toc migrate` can make no tables", false, oneOf("", "InnoDB")},
 
 	{"innodb_flush_log_at_trx_commit", "innodb_flush_log_at_trx_commit=1", "an answered write may not be on disk", true, oneOf("1", "3")},
 	{"sync_binlog", "sync_binlog=1", "after a crash of the machine InnoDB undoes writes that the binary log lacks", true, withBinlog("1")},
-	{"innodb_doublewrite", "innodb_doublewrite=ON", "a page that was half written in a crash is lost", true, oneOf("ON", "1", "FAST", "DETECT_AND_RECOVER")},
+	{"innodb_doublewrite", "innodb_doublewrite=ON", "a page that was half written in a crash is lost", true,
+		oneOf("ON", "1", "FAST", "DETECT_AND_RECOVER")},
 	{"innodb_flush_method", "innodb_flush_method=O_DIRECT or fsync", "nothing is forced to disk", true, noneOf("NOSYNC", "LITTLESYNC")},
 }
 

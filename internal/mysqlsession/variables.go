@@ -70,7 +70,8 @@ func settings(limits Limits) []setting {
 	names := "SET NAMES utf8mb4 COLLATE utf8mb4_bin"
 
 	return []setting{
-		v("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'", "other modes cut texts, truncate times, or read `\"` and `\\` in another way"),
+		v("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+			"other modes cut texts, truncate times, or read `\"` and `\\` in another way"),
 		by(isolation, shown("READ-COMMITTED", v("transaction_isolation", "'READ-COMMITTED'",
 			"locks of other levels block inserts beside a row and cause deadlocks")), "tx_isolation"),
 		by(isolation, shown("OFF", v("transaction_read_only", "0", "writes are refused")), "tx_read_only"),
@@ -89,7 +90,8 @@ func settings(limits Limits) []setting {
 		shown("OFF", v("sql_auto_is_null", "0", "`IS NULL` finds the last inserted row")),
 		v("max_sort_length", "1024", "texts are sorted by their first bytes only"),
 		v("sort_buffer_size", "2097152", "sorts of long rows fail for want of memory"),
-		by("", shown("InnoDB", v("default_storage_engine", "InnoDB", "the table of the migrations' versions has no transactions")), "storage_engine"),
+		by("", shown("InnoDB", v("default_storage_engine", "InnoDB", "the table of the migrations' versions has no transactions")),
+			"storage_engine"),
 		v("time_zone", "'+00:00'", "times shift by hours"),
 		unread(v("timestamp", "DEFAULT", "the clock of the session stands still")),
 		v("wait_timeout", "28800", "the server closes connections that the pool means to keep"),
@@ -98,7 +100,8 @@ func settings(limits Limits) []setting {
 
 		limit(only(onMariaDB, "lock_wait_timeout", wait, waits)),
 		limit(only(onMariaDB, "innodb_lock_wait_timeout", wait, waits)),
-		limit(only(onMariaDB, "max_statement_time", fmt.Sprintf("%.3f", limits.Statement.Seconds()), "statements are killed too early, or hang; in seconds")),
+		limit(only(onMariaDB, "max_statement_time", fmt.Sprintf("%.3f", limits.Statement.Seconds()),
+			"statements are killed too early, or hang; in seconds")),
 		only(onMariaDB, "idle_transaction_timeout", "0", "the server closes a connection in the middle of a transaction"),
 		only(onMariaDB, "idle_write_transaction_timeout", "0", "as above"),
 		only(onMariaDB, "idle_readonly_transaction_timeout", "0", "as above"),
@@ -109,11 +112,13 @@ func settings(limits Limits) []setting {
 		shown("OFF", only(onMariaDB, "skip_replication", "0", "replicas skip the writes, and a fail-over loses them")),
 		only(onMariaDB, "tmp_disk_table_size", unlimited, "groups and sorts fail as if the disk were full"),
 		only(onMariaDB, "max_session_mem_used", "9223372036854775807", "statements fail for want of memory"),
-		only(onMariaDB, "in_predicate_conversion_threshold", "1000", "a list of ids is read by a join, not by the index that the statement names"),
+		only(onMariaDB, "in_predicate_conversion_threshold", "1000",
+			"a list of ids is read by a join, not by the index that the statement names"),
 
 		limit(only(onMySQL, "lock_wait_timeout", mySQLWait, waits+"; a second is MySQL's minimum")),
 		limit(only(onMySQL, "innodb_lock_wait_timeout", mySQLWait, waits+"; a second is MySQL's minimum")),
-		limit(only(onMySQL, "max_execution_time", strconv.FormatInt(limits.Statement.Milliseconds(), 10), "reads are killed too early, or hang; in milliseconds")),
+		limit(only(onMySQL, "max_execution_time", strconv.FormatInt(limits.Statement.Milliseconds(), 10),
+			"reads are killed too early, or hang; in milliseconds")),
 		only("MySQL 80003", "resultset_metadata", "FULL", "answers come without the types of their columns"),
 		shown("OFF", only("MySQL 80013", "use_secondary_engine", "OFF", "reads come from a copy that is behind")),
 		shown("OFF", only(onMySQL, "old_alter_table", "0", "an ALTER of a migration copies each table")),

@@ -50,7 +50,8 @@ func (c *Client) Check() error {
 	defer c.mu.Unlock()
 	c.look()
 	if pair := c.inForce.pair; c.problem == nil && pair != nil && time.Now().After(pair.Leaf.NotAfter) {
-		return c.named(&Problem{"cert", fmt.Sprintf("%q has expired at %s; put a new certificate there", c.files.Cert, moment(pair.Leaf.NotAfter))})
+		return c.named(&Problem{"cert", fmt.Sprintf("%q has expired at %s; put a new certificate there", c.files.Cert,
+			moment(pair.Leaf.NotAfter))})
 	}
 	return c.problem
 }

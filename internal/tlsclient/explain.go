@@ -68,17 +68,20 @@ func (c *Client) Explain(addr string, err error) error {
 		if c.files.CA == System {
 			return c.Wrong("ca", err, "this machine does not trust the certificate of %s%s, and ca is system; write the path of a PEM file with its authority", addr, by)
 		}
-		return c.Wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives", c.files.CA, addr, by)
+		return c.Wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives",
+			c.files.CA, addr, by)
 	}
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		if names := name.Certificate; len(names.DNSNames)+len(names.IPAddresses) == 0 {
 			return c.Wrong("", err, "the certificate of %s has no subjectAltName, so nothing shows whose it is; renew it on the server, with the name or the address there", addr)
 		}
-		return c.Wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr, namesOf(name.Certificate))
+		return c.Wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr,
+			namesOf(name.Certificate))
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
 		return c.Wrong("", err, "the certificate of %s, %s, is valid from %s to %s, and this machine's clock says %s; renew it on the server",
-			addr, quoteName(invalid.Cert.Subject.String(), invalid.Cert.Subject.CommonName), moment(invalid.Cert.NotBefore), moment(invalid.Cert.NotAfter), moment(time.Now()))
+			addr, quoteName(invalid.Cert.Subject.String(), invalid.Cert.Subject.CommonName),
+			moment(invalid.Cert.NotBefore), moment(invalid.Cert.NotAfter), moment(time.Now()))
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return c.Wrong("", err, "the certificate of %s is not valid; renew it on the server", addr)
@@ -169,7 +172,8 @@ func (c *plainConn) Read(p []byte) (int, error) {
 		c.refused = c.client.wrongAtRead("ca", io.EOF, "%s speaks TLS only; write system, or the path of a PEM file with its authority", c.addr)
 		return 0, c.refused
 	case n == 0 && isEnd(err):
-		c.refused = c.client.wrongAtRead("ca", err, "%s ended the connection before it answered; if it speaks TLS only, write system, or the path of a PEM file with its authority", c.addr)
+		c.refused = c.client.wrongAtRead("ca", err,
+			"%s ended the connection before it answered; if it speaks TLS only, write system, or the path of a PEM file with its authority", c.addr)
 		return 0, c.refused
 	}
 	c.answered = c.answered || n > 0

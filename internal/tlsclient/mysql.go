@@ -59,7 +59,8 @@ func (c *Client) ExplainMySQL(addr string, err error) error {
 	case answer == nil:
 		return c.Explain(addr, err)
 	case answer.Number == needsSecureLine && !c.IsOn():
-		return &Error{Key: MySQLSection + ".ca", Err: err, Text: addr + " takes TLS only; write system, or the path of a PEM file with its authority"}
+		return &Error{Key: MySQLSection + ".ca", Err: err,
+			Text: addr + " takes TLS only; write system, or the path of a PEM file with its authority"}
 	case answer.Number == accessDenied && !c.IsOn():
 		return fmt.Errorf("%w; look at the user and the password in store.mysql.dsn; a user with REQUIRE SSL, and anybody at a server with require_secure_transport, is denied like this unless %s is set", err, MySQLSection)
 	case answer.Number == accessDenied && c.files.Cert == "":

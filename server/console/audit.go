@@ -27,7 +27,8 @@ var auditActions = []string{"pause", "resume", "cancel", "reschedule", "redrive"
 func (c *Console) audit(r *http.Request) (*page, error) {
 	f := formOf(r)
 	from, to := f.time("from"), f.time("to")
-	b := &auditBody{Actor: f.text("actor"), Action: f.text("action"), From: forInput(from), To: forInput(to), Actions: auditActions, First: f.text("cursor") == ""}
+	b := &auditBody{Actor: f.text("actor"), Action: f.text("action"), From: forInput(from), To: forInput(to), Actions: auditActions,
+		First: f.text("cursor") == ""}
 	p := &page{Name: "audit", Title: "Audit", Body: b}
 	ask := intake.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage}
 	if cursor := f.text("cursor"); cursor != "" {

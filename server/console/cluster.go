@@ -66,7 +66,8 @@ func (c *Console) clusterBody(ctx context.Context) (*clusterBody, error) {
 	b.Height = strconv.Itoa((cluster.Partitions + b.Columns - 1) / b.Columns)
 	owned := make([]bool, cluster.Partitions)
 	for _, n := range cluster.Nodes {
-		row := nodeRow{NodePulse: NodePulse{Name: n.Name, Address: n.Address, Partitions: n.Partitions}, Count: len(n.Partitions), Ranges: ranges(n.Partitions), Path: cells(n.Partitions, b.Columns)}
+		row := nodeRow{NodePulse: NodePulse{Name: n.Name, Address: n.Address, Partitions: n.Partitions}, Count: len(n.Partitions),
+			Ranges: ranges(n.Partitions), Path: cells(n.Partitions, b.Columns)}
 		for _, said := range p.Nodes {
 			if said.Name == n.Name {
 				row.Err, row.Pulse = said.Err, said.Pulse

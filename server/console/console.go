@@ -116,7 +116,8 @@ type Console struct {
 func New(cfg Config) *Console {
 	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)}, owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
+	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)},
+		owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
 	c.routes()
 	return c
 }

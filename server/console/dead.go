@@ -146,7 +146,8 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	if k.Limit > 0 {
 		n = min(n, k.Limit)
 	}
-	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb, Action: "/console/dead/" + k.verb, Back: back, Danger: k.verb == "discard"}
+	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb,
+		Action: "/console/dead/" + k.verb, Back: back, Danger: k.verb == "discard"}
 	switch {
 	case found.Matched == 0:
 		b.Question, b.Button = "No dead task matches.", ""
@@ -155,8 +156,10 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 		b.Question = fmt.Sprintf("%s the first %s of %s that match?", verb, num(n), num(found.Matched))
 	}
 	b.Explain = []string{"Which: " + k.words() + ".", end,
-		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.Rate), span(time.Duration(float64(n)/k.Rate*float64(time.Second))))}
-	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {exactly(k.Since)}, "until": {exactly(k.Until)}, "rate": {trimFloat(k.Rate)}, asked: {rand.Text()}}
+		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.Rate),
+			span(time.Duration(float64(n)/k.Rate*float64(time.Second))))}
+	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {exactly(k.Since)}, "until": {exactly(k.Until)},
+		"rate": {trimFloat(k.Rate)}, asked: {rand.Text()}}
 	if k.Limit > 0 {
 		b.Fields.Set("limit", strconv.Itoa(k.Limit))
 	}

@@ -33,7 +33,8 @@ type typeDue struct {
 }
 
 // spans are how far ahead somebody may look: by the minute for hours, by the hour for days.
-var spans = []spanChoice{{"2h", "2 hours, by the minute"}, {"6h", "6 hours, by the minute"}, {"48h", "2 days, by the hour"}, {"168h", "7 days, by the hour"}, {"744h", "31 days, by the hour"}}
+var spans = []spanChoice{{"2h", "2 hours, by the minute"}, {"6h", "6 hours, by the minute"}, {"48h", "2 days, by the hour"},
+	{"168h", "7 days, by the hour"}, {"744h", "31 days, by the hour"}}
 
 // forecastRows is how many tasks are counted exactly, about: somebody waits for the page, and a picture needs no more.
 const forecastRows = 6000
@@ -133,7 +134,8 @@ func (b *forecastBody) draw(from time.Time, step time.Duration, due []float64, c
 		return fmt.Sprintf("%s: %s due (%s)", from.Add(time.Duration(i)*step).Format(layout), num(due[i]), strings.Join(names[i], ", "))
 	})
 	if c.Words = "Nothing is due in this time."; b.Total > 0 {
-		c.Words = fmt.Sprintf("%s due in this time. The most crowded %s is %s, with %s.", plural(b.Total, "task is", "tasks are"), unit, from.Add(time.Duration(most)*step).Format(layout), num(due[most]))
+		c.Words = fmt.Sprintf("%s due in this time. The most crowded %s is %s, with %s.", plural(b.Total, "task is", "tasks are"), unit,
+			from.Add(time.Duration(most)*step).Format(layout), num(due[most]))
 	}
 	if b.Estimated {
 		c.Words += " These are estimates: there are so many tasks that some tables stand for all."

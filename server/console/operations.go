@@ -68,7 +68,8 @@ func which(o api.Operation) string {
 	if o.Kind == store.OperationRetry {
 		return "failing tasks of " + o.Filter.BizType
 	}
-	k := bulk{ChangeDead: intake.ChangeDead{Dead: intake.Dead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(), Until: o.Filter.Until.Time()}}}
+	k := bulk{ChangeDead: intake.ChangeDead{Dead: intake.Dead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(),
+		Until: o.Filter.Until.Time()}}}
 	text := k.words()
 	if o.Filter.Limit > 0 {
 		text += fmt.Sprintf(", at most %s", num(o.Filter.Limit))
@@ -84,7 +85,8 @@ func (c *Console) undo(r *http.Request) (*page, error) {
 	return c.changeOperation(r, "undo", c.desk.UndoOperation)
 }
 
-func (c *Console) changeOperation(r *http.Request, did string, change func(context.Context, uint64) (store.Operation, error)) (*page, error) {
+func (c *Console) changeOperation(r *http.Request, did string,
+	change func(context.Context, uint64) (store.Operation, error)) (*page, error) {
 	of, err := id(r, "id")
 	if err != nil {
 		return nil, err
@@ -130,7 +132,8 @@ func (c *Console) askUndo(r *http.Request) (*page, error) {
 	o := intake.Operation(&read, c.desk.Types())
 	return &page{Name: "confirm", Title: "Undo operation " + o.ID.String(), Body: confirmBody{
 		Question: fmt.Sprintf("Undo the %s of %s?", o.Kind, plural(o.Done, "task", "tasks")),
-		Explain: []string{"It was of " + which(o) + ".", "Those that have not started since are dead again, with their attempts as before. One that runs, or that somebody has changed, is skipped.",
+		Explain: []string{"It was of " + which(o) + ".",
+			"Those that have not started since are dead again, with their attempts as before. One that runs, or that somebody has changed, is skipped.",
 			"If it is still running, it is stopped first."},
 		Button: "Undo", Action: "/console/operations/" + o.ID.String() + "/undo", Back: "/console/operations", Fields: url.Values{},
 	}}, nil

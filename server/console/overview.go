@@ -107,7 +107,8 @@ func lateChart(hour []minute) chart {
 	c.between(hour[0].At, hour[len(hour)-1].At.Add(time.Minute))
 	c.tell(len(hour), func(i int) string {
 		if n := hour[i].Late.count(); n > 0 {
-			return fmt.Sprintf("%s: half within %s, 99 in 100 within %s, of %s", hour[i].At.Format("15:04"), seconds(p50[i]), seconds(p99[i]), plural(n, "run", "runs"))
+			return fmt.Sprintf("%s: half within %s, 99 in 100 within %s, of %s", hour[i].At.Format("15:04"), seconds(p50[i]), seconds(p99[i]),
+				plural(n, "run", "runs"))
 		}
 		return ""
 	})
@@ -149,7 +150,8 @@ func workChart(hour []minute) chart {
 		return fmt.Sprintf("%s: %s, %s", m.At.Format("15:04"), plural(m.Runs, "run", "runs"), plural(m.Submitted, "submit", "submits"))
 	})
 	if c.Words = "No run has ended in the last hour, and nothing was submitted."; sum.Runs+sum.Submitted > 0 {
-		c.Words = fmt.Sprintf("In the last hour %s ended, %s of them failed, and %s came in.", plural(sum.Runs, "run", "runs"), num(sum.Failed), plural(sum.Submitted, "submit", "submits"))
+		c.Words = fmt.Sprintf("In the last hour %s ended, %s of them failed, and %s came in.", plural(sum.Runs, "run", "runs"), num(sum.Failed),
+			plural(sum.Submitted, "submit", "submits"))
 		if most > 0 {
 			c.Words += fmt.Sprintf(" The busiest minute was %s, with %s.", busiest.Format("15:04"), plural(most, "run", "runs"))
 		}

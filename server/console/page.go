@@ -181,8 +181,10 @@ var templates = func() map[string]*template.Template {
 }()
 
 var navigation = []link{
-	{"/console/", "Overview", false}, {"/console/forecast", "Forecast", false}, {"/console/types", "Types", false}, {"/console/tasks", "Tasks", false},
-	{"/console/dead", "Dead letters", false}, {"/console/operations", "Operations", false}, {"/console/cluster", "Cluster", false}, {"/console/audit", "Audit", false},
+	{"/console/", "Overview", false}, {"/console/forecast", "Forecast", false}, {"/console/types", "Types", false},
+	{"/console/tasks", "Tasks", false},
+	{"/console/dead", "Dead letters", false}, {"/console/operations", "Operations", false}, {"/console/cluster", "Cluster", false},
+	{"/console/audit", "Audit", false},
 }
 
 // render writes a page.

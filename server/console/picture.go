@@ -178,7 +178,8 @@ func (p *picture) addFailing(l *typeLoad) {
 	if l.Promise >= p.failing.Promise {
 		p.failing = *l
 	}
-	text := fmt.Sprintf("Runs of %s fail: %s to run again, the oldest one promised %s ago.", l.Name, plural(l.Retrying, "task waits", "tasks wait"), seconds(l.Promise))
+	text := fmt.Sprintf("Runs of %s fail: %s to run again, the oldest one promised %s ago.", l.Name,
+		plural(l.Retrying, "task waits", "tasks wait"), seconds(l.Promise))
 	if l.LastError != "" {
 		text += " The last error: " + l.LastError
 	}
@@ -249,10 +250,12 @@ func (p *picture) verdict() (mood, text string) {
 	}
 	var fail []string
 	if waits {
-		fail = append(fail, fmt.Sprintf("%s to run again, the oldest one, of %s, promised %s ago", plural(p.Retrying, "task waits", "tasks wait"), p.failing.Name, seconds(p.failing.Promise)))
+		fail = append(fail, fmt.Sprintf("%s to run again, the oldest one, of %s, promised %s ago",
+			plural(p.Retrying, "task waits", "tasks wait"), p.failing.Name, seconds(p.failing.Promise)))
 	}
 	if recent.Failed > 0 {
-		fail = append(fail, fmt.Sprintf("%s of the %s that ended in the last five minutes failed", num(recent.Failed), plural(recent.Runs, "run", "runs")))
+		fail = append(fail, fmt.Sprintf("%s of the %s that ended in the last five minutes failed", num(recent.Failed),
+			plural(recent.Runs, "run", "runs")))
 	}
 	if failing := "Runs fail: " + strings.Join(fail, "; ") + "."; isLate {
 		text += " " + failing
@@ -283,7 +286,8 @@ func (p *picture) punctuality(recent *minute) (mood, text string) {
 	case p.Silent > 0 && p.Silent == len(p.Nodes):
 		return "bad", "No node answers."
 	case tasks > 0:
-		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", plural(tasks, "task is", "tasks are"), first.Name, seconds(first.Oldest))
+		return "bad", fmt.Sprintf("Tasks are late: %s overdue, the oldest one, of %s, for %s.", plural(tasks, "task is", "tasks are"),
+			first.Name, seconds(first.Oldest))
 	case started > 0 && p99 >= lateFrom:
 		return "warn", fmt.Sprintf("Tasks start late: of the last five minutes' %s, %s started %s or more after its time.",
 			plural(started, "run", "runs"), few(started, "the most late one", "one in 100"), seconds(p99))

@@ -81,7 +81,8 @@ func (c *Console) login(r *http.Request) (*page, error) {
 		return &page{Name: "login", Title: "Log in", Status: http.StatusUnauthorized, Body: loginBody{Next: next, Wrong: true}}, nil
 	}
 	answer := see("/console/login?" + url.Values{"next": {next}, "kept": {"no"}}.Encode()) // which goes on to next if the cookie comes back
-	answer.Cookie = &http.Cookie{Name: cookieName, Value: given, Path: "/", MaxAge: int(sessionLasts.Seconds()), Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	answer.Cookie = &http.Cookie{Name: cookieName, Value: given, Path: "/", MaxAge: int(sessionLasts.Seconds()), Secure: true,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	return answer, nil
 }
 

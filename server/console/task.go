@@ -63,7 +63,8 @@ func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &taskBody{Task: api.From(t, c.desk.Types().NameOf(t.BizType)), ETag: api.ETag(&t), Pending: t.Status == task.Pending, Dead: t.Status == task.Dead}
+	b := &taskBody{Task: api.From(t, c.desk.Types().NameOf(t.BizType)), ETag: api.ETag(&t), Pending: t.Status == task.Pending,
+		Dead: t.Status == task.Dead}
 	if kind, ok := c.desk.Types().ByID(t.BizType); ok {
 		b.TypeIs, b.MostRuns = &kind, kind.MaxRetries+1
 	}
@@ -213,7 +214,8 @@ func (c *Console) askCancel(r *http.Request) (*page, error) {
 	at := taskPath(jobID)
 	return &page{Name: "confirm", Title: "Cancel task " + strconv.FormatUint(jobID, 10), Body: confirmBody{
 		Question: "Cancel this task?",
-		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType), api.BizID{Number: t.BizID, Key: t.BizKey}, api.Time(t.ActionTime)),
+		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType),
+			api.BizID{Number: t.BizID, Key: t.BizKey}, api.Time(t.ActionTime)),
 			"A cancelled task never fires. There is no way back."},
 		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {api.ETag(&t)}},
 	}}, nil
@@ -222,7 +224,8 @@ func (c *Console) askCancel(r *http.Request) (*page, error) {
 func taskPath(jobID uint64) string { return "/console/tasks/" + strconv.FormatUint(jobID, 10) }
 
 // change makes a change of a task. What it was is in the audit, also where the API's would not be: this is a person's act.
-func (c *Console) change(r *http.Request, did string, act func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error)) (*page, error) {
+func (c *Console) change(r *http.Request, did string,
+	act func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error)) (*page, error) {
 	jobID, err := id(r, "job_id")
 	if err != nil {
 		return nil, err

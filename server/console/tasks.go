@@ -55,7 +55,8 @@ var statuses = []string{"pending", failing, "processed", "cancelled", "dead"}
 
 func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
-	b := &tasksBody{JobID: f.text("job_id"), BizID: f.exact("biz_id"), BizType: f.text("biz_type"), DedupKey: f.exact("dedup_key"), Status: f.text("status"),
+	b := &tasksBody{JobID: f.text("job_id"), BizID: f.exact("biz_id"), BizType: f.text("biz_type"), DedupKey: f.exact("dedup_key"),
+		Status:   f.text("status"),
 		Statuses: statuses, TypeNames: c.typeNames(), First: f.text("cursor") == ""}
 	from, to := f.time("from"), f.time("to")
 	b.From, b.To = forInput(from), forInput(to)
@@ -114,7 +115,8 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf, Limit: rowsPerPage})
+	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf,
+		Limit: rowsPerPage})
 	if err != nil {
 		return err
 	}
@@ -166,7 +168,8 @@ func (c *Console) walk(ctx context.Context, f *form, b *tasksBody, from, to time
 
 func (b *tasksBody) next(cursor string) {
 	at := func(cursor string) string {
-		return "/console/tasks" + query("biz_id", b.BizID, "biz_type", b.BizType, "status", b.Status, "from", b.From, "to", b.To, "cursor", cursor)
+		return "/console/tasks" + query("biz_id", b.BizID, "biz_type", b.BizType, "status", b.Status, "from", b.From, "to", b.To, "cursor",
+			cursor)
 	}
 	if b.Start = at(""); cursor != "" {
 		b.Next = at(cursor)

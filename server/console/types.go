@@ -256,7 +256,8 @@ func (b *typeBody) count() {
 	}
 	b.Parts = append(b.Parts, row("all", "lateness: the start of the run minus action_time", n.Late))
 	b.Words = fmt.Sprintf("Of %s, half started within %s of their time, and 99 in 100 within %s. The part to blame most is %s: %s.",
-		plural(int(n.Late.Count), "run", "runs"), orNone(quantileOf(n.Late, .5)), orNone(quantileOf(n.Late, .99)), b.Parts[most].Name, b.Parts[most].Explain)
+		plural(int(n.Late.Count), "run", "runs"), orNone(quantileOf(n.Late, .5)), orNone(quantileOf(n.Late,
+			.99)), b.Parts[most].Name, b.Parts[most].Explain)
 }
 
 // quantileOf estimates a quantile of a histogram, linear in its bucket.

@@ -13,7 +13,8 @@ import (
 
 // words are the functions of the templates.
 var words = template.FuncMap{
-	"num": func(n int) string { return num(n) }, "plural": plural, "seconds": seconds, "when": when, "clock": clock, "asset": assetURL, "cut": cutText,
+	"num": func(n int) string { return num(n) }, "plural": plural, "seconds": seconds, "when": when, "clock": clock, "asset": assetURL,
+	"cut": cutText,
 }
 
 // num writes a number with commas: 12,403.

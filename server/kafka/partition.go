@@ -342,7 +342,8 @@ func (p *partition) settleRepeated(ctx context.Context, submits []*entry) (rest 
 
 // isStoredAs reports whether a task was made of this record: it is younger, and has its time and attribute.
 func (e *entry) isStoredAs(t *task.Task) bool {
-	return !t.Created.Before(e.record.Timestamp) && t.Promised().Equal(task.CeilMilli(e.request.at)) && t.Attribute == e.request.submit.Attribute
+	return !t.Created.Before(e.record.Timestamp) && t.Promised().Equal(task.CeilMilli(e.request.at)) &&
+		t.Attribute == e.request.submit.Attribute
 }
 
 // note records how a try of one record has ended.

@@ -378,7 +378,8 @@ func (r *Reader) skip(bomb *kgo.ErrDecompressTooLarge) {
 	if p == nil {
 		return
 	}
-	p.addSkipped(&kgo.Record{Topic: bomb.Topic, Partition: bomb.Partition, Offset: bomb.NextOffset - 1, LeaderEpoch: bomb.Epoch, Timestamp: time.Now()},
+	p.addSkipped(&kgo.Record{Topic: bomb.Topic, Partition: bomb.Partition, Offset: bomb.NextOffset - 1, LeaderEpoch: bomb.Epoch,
+		Timestamp: time.Now()},
 		&task.FieldError{Field: "value", Message: fmt.Sprintf("the batch from offset %d is larger than %d MiB", bomb.Offset, maxBatch>>20)})
 	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{bomb.Topic: {bomb.Partition: {Epoch: bomb.Epoch, Offset: bomb.NextOffset}}})
 }
@@ -402,7 +403,8 @@ func (r *Reader) Waits() string {
 	for _, p := range r.partitions {
 		if first := p.first.Load(); first != nil && time.Since(first.since) >= waitsLong && (text == "" || first.since.Before(since)) {
 			since = first.since
-			text = fmt.Sprintf("the record at offset %d of partition %d waits since %s: %v", first.offset, p.number, since.UTC().Format(time.RFC3339), first.why)
+			text = fmt.Sprintf("the record at offset %d of partition %d waits since %s: %v", first.offset, p.number,
+				since.UTC().Format(time.RFC3339), first.why)
 		}
 	}
 	return text

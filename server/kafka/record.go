@@ -85,7 +85,8 @@ func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, e
 
 func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q request, err error) {
 	if r.Value == nil {
-		return q, &task.FieldError{Field: headerBizType, Message: "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it"}
+		return q, &task.FieldError{Field: headerBizType,
+			Message: "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it"}
 	}
 	if q.submit, err = readBody(r.Value); err != nil {
 		return q, err
@@ -94,7 +95,8 @@ func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q re
 	if !ok {
 		d, _ := q.submit.When.Delay()
 		if d < 0 {
-			return q, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from the record's timestamp, 0s or more", d)}
+			return q, &task.FieldError{Field: "delay",
+				Message: fmt.Sprintf("%s is negative; give a delay from the record's timestamp, 0s or more", d)}
 		}
 		at = r.Timestamp.Add(d) // so that it means the same whenever it is read
 	}
@@ -131,7 +133,8 @@ func actionTime(headers map[string]string) (time.Time, error) {
 		}
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return at, &task.FieldError{Field: headerActionTime, Message: fmt.Sprintf("%.40q is neither an RFC 3339 time nor Unix milliseconds", text)}
+			return at, &task.FieldError{Field: headerActionTime,
+				Message: fmt.Sprintf("%.40q is neither an RFC 3339 time nor Unix milliseconds", text)}
 		}
 		return at, nil
 	}

@@ -45,7 +45,8 @@ func newClient(address string, dial outside.Dial) (*client, error) {
 	c.url = u.String()
 	c.http = &http.Client{
 		Transport: httppool.New(&http.Transport{
-			DialContext: dial.Within(0), Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+			DialContext: dial.Within(0), Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxIdleConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10,
 		}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

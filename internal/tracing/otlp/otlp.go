@@ -83,7 +83,8 @@ func New(cfg Config) (*Exporter, error) {
 	}
 	// What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say goes over the rest.
 	r, err := resource.New(context.Background(), resource.WithAttributes(
-		attribute.String("service.name", "toc"), attribute.String("service.instance.id", cfg.Node), attribute.String("service.version", cfg.Version),
+		attribute.String("service.name", "toc"), attribute.String("service.instance.id", cfg.Node),
+		attribute.String("service.version", cfg.Version),
 	), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) { // part: those of the environment are malformed
 		return nil, err

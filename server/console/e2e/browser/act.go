@@ -172,7 +172,8 @@ func scope(ctx context.Context, within []string) (cdp.NodeID, error) {
 	if len(within) == 0 {
 		return document.Root.NodeID, nil
 	}
-	found, err := chromedp.Call(ctx, dom.QuerySelector, dom.QuerySelectorParams{NodeID: document.Root.NodeID, Selector: strings.Join(within, " ")})
+	found, err := chromedp.Call(ctx, dom.QuerySelector,
+		dom.QuerySelectorParams{NodeID: document.Root.NodeID, Selector: strings.Join(within, " ")})
 	if err == nil && found.NodeID == 0 {
 		err = fmt.Errorf("%w of %s", errNotThere, strings.Join(within, " "))
 	}

@@ -98,7 +98,8 @@ func (tab *Tab) show(v View) chromedp.Action[chromedp.Void] {
 		}); err != nil {
 			return err
 		}
-		if _, err := chromedp.Call(ctx, emulation.SetTouchEmulationEnabled, emulation.SetTouchEmulationEnabledParams{Enabled: v.Phone}); err != nil {
+		if _, err := chromedp.Call(ctx, emulation.SetTouchEmulationEnabled,
+			emulation.SetTouchEmulationEnabledParams{Enabled: v.Phone}); err != nil {
 			return err
 		}
 		_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: v.NoScript})
