@@ -82,7 +82,7 @@ type App struct {
 	notDurable      []atomic.Pointer[[]string] // by database: the settings by which writes may be lost; nil: unknown
 	lanes           map[uint64]builtLane       // by biz_type id: the running ones
 	inForce         []configs.BizType          // as last read; for the watcher alone
-	reloadRequests  chan struct{}              // asks for a check of the configuration file
+	reloadRequests  wait.Signal                // asks for a check of the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
 	preparing       wait.Mutex   // one prepare of the embedded store at a time
@@ -101,7 +101,7 @@ type App struct {
 // New builds a center. It connects to nothing and starts nothing; on SQLite it makes the directory of the
 // store. The error of a wrong configuration names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
-	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, reloadRequests: make(chan struct{}, 1)}
+	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, reloadRequests: wait.NewSignal()}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {

@@ -370,12 +370,7 @@ func (a *App) watchConfig(ctx context.Context, configChanges chan<- []*worker.La
 }
 
 // Reload checks the configuration file now instead of at the next interval.
-func (a *App) Reload() {
-	select {
-	case a.reloadRequests <- struct{}{}:
-	default:
-	}
-}
+func (a *App) Reload() { a.reloadRequests.Set() }
 
 // reload puts the biz_types of a new configuration in force, all or none.
 func (a *App) reload(ctx context.Context, cfg configs.Config, err error, configChanges chan<- []*worker.Lane) {

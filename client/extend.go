@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // ErrLeaseLost is the cause of a run's context that has ended because the center says that the lease is over: somebody else
@@ -27,7 +28,7 @@ const (
 type extender struct {
 	worker *Worker
 	maxRun time.Duration
-	wake   chan struct{} // of one place: there is another lease to extend
+	wake   wait.Signal // there is another lease to extend
 	asking sync.WaitGroup
 
 	mu   sync.Mutex
@@ -50,7 +51,7 @@ type heldLease struct {
 }
 
 func newExtender(w *Worker) *extender {
-	return &extender{worker: w, maxRun: cmp.Or(w.MaxRun, time.Hour), wake: make(chan struct{}, 1), held: make(map[*heldLease]struct{})}
+	return &extender{worker: w, maxRun: cmp.Or(w.MaxRun, time.Hour), wake: wait.NewSignal(), held: make(map[*heldLease]struct{})}
 }
 
 // hold gives a run its context. The lease is extended until release.
@@ -83,12 +84,7 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 	}
 }
 
-func (e *extender) poke() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
+func (e *extender) poke() { e.wake.Set() }
 
 // run extends leases until ctx ends. A request that gets no answer does not hold up those of other leases.
 func (e *extender) run(ctx context.Context) {

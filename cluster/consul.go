@@ -96,9 +96,9 @@ type Consul struct {
 	web       *http.Client
 	token     *tokenTransport // nil: the token does not change
 
-	wake      chan struct{} // wakes decideAll
-	beatNow   chan struct{} // asks for a heartbeat now
-	stopBeats func()        // ends the heartbeat and waits for it; nil: it does not run
+	wake      wait.Signal // wakes decideAll
+	beatNow   wait.Signal // asks for a heartbeat now
+	stopBeats func()      // ends the heartbeat and waits for it; nil: it does not run
 
 	// For the heartbeat alone.
 	published  *registration // the agent's registration of this node; nil: unknown
@@ -154,8 +154,8 @@ func NewConsul(cfg ConsulConfig) *Consul {
 		owned:     NewOwnership(cfg.Layout.Partitions),
 		clock:     now,
 		instance:  newInstance(),
-		wake:      make(chan struct{}, 1),
-		beatNow:   make(chan struct{}, 1),
+		wake:      wait.NewSignal(),
+		beatNow:   wait.NewSignal(),
 		changed:   make(chan struct{}),
 		worker:    -1,
 		databases: make([]databaseState, cfg.Layout.Databases),
@@ -340,8 +340,8 @@ func (c *Consul) setPhase(p phase) {
 	c.mu.Lock()
 	c.phase = p
 	c.mu.Unlock()
-	ring(c.beatNow)
-	ring(c.wake)
+	c.beatNow.Set()
+	c.wake.Set()
 }
 
 // Leave hands all partitions over and takes no new ones. The other nodes see this at once. Each group is
@@ -384,13 +384,6 @@ func (c *Consul) Release() {
 	defer cancel()
 	if err := c.signOff(ctx); err != nil {
 		c.cfg.Logger.Warn("not signed off cleanly; consul finds out by itself", "error", err)
-	}
-}
-
-func ring(bell chan struct{}) {
-	select {
-	case bell <- struct{}{}:
-	default:
 	}
 }
 

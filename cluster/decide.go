@@ -286,7 +286,7 @@ func (c *Consul) release(ctx context.Context, partitions []int, session string) 
 	}
 	c.notify()
 	c.mu.Unlock()
-	ring(c.wake)
+	c.wake.Set()
 }
 
 // takeBack makes this node own partitions again whose release Consul has rejected: no other node can work them. It reports

@@ -61,7 +61,7 @@ func (c *Consul) beat(ctx context.Context) error {
 		// The first beat of the session, at once, starts the lease.
 		if err = c.openSession(ctx); err == nil {
 			c.recordBeat(sent)
-			ring(c.beatNow)
+			c.beatNow.Set()
 			return nil
 		}
 	}
@@ -74,7 +74,7 @@ func (c *Consul) beat(ctx context.Context) error {
 	}
 	if over != "" {
 		c.loseSession(ctx, over)
-		ring(c.beatNow)
+		c.beatNow.Set()
 		return nil
 	}
 	c.recordBeat(sent)
@@ -113,8 +113,8 @@ func (c *Consul) restore(ctx context.Context, session string) (over string, err 
 	c.mu.Lock()
 	c.nameLost, c.refused = false, nil
 	c.mu.Unlock()
-	ring(c.wake)
-	ring(c.beatNow)
+	c.wake.Set()
+	c.beatNow.Set()
 	return "", nil
 }
 
@@ -127,8 +127,8 @@ func (c *Consul) recordRefusal(err error) {
 	c.mu.Unlock()
 	if news {
 		c.cfg.Logger.Error("consul refuses this node's writes; it keeps its partitions and takes none", "error", err)
-		ring(c.beatNow)
-		ring(c.wake)
+		c.beatNow.Set()
+		c.wake.Set()
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *Consul) recordBeat(sent instant) {
 	c.mu.Unlock()
 	if was {
 		c.cfg.Logger.Info("consul is back", "after", gap.Round(time.Millisecond))
-		ring(c.wake)
+		c.wake.Set()
 	}
 }
 

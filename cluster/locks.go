@@ -110,7 +110,7 @@ func (c *Consul) updateLocks(locks []lock, at uint64) {
 	if len(gone) > 0 {
 		c.cfg.Logger.Warn("locks lost", "partitions", gone)
 	}
-	ring(c.wake)
+	c.wake.Set()
 }
 
 // recordDeaths records the last holders of locks that are free without a hand-over, and reports whether there

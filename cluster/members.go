@@ -57,10 +57,10 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 	}
 	if altered {
 		c.registrationAltered = true
-		ring(c.beatNow)
+		c.beatNow.Set()
 	}
 	c.mu.Unlock()
-	ring(c.wake)
+	c.wake.Set()
 	return meta.LastIndex, nil
 }
 
@@ -142,10 +142,10 @@ func (c *Consul) askNames(q *api.QueryOptions) (uint64, error) {
 	c.names = names
 	c.nameLost = c.session != "" && !mine
 	if c.nameLost {
-		ring(c.beatNow)
+		c.beatNow.Set()
 	}
 	c.mu.Unlock()
-	ring(c.wake)
+	c.wake.Set()
 	return meta.LastIndex, nil
 }
 

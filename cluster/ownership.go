@@ -3,6 +3,8 @@ package cluster
 import (
 	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Ownership is the set of partitions that this node owns now. It is safe for concurrent use.
@@ -16,7 +18,7 @@ type Ownership struct {
 	unclean  []time.Time // by partition: when its last term began, if starts of the owner before may be unsettled
 	taken    []time.Time // by partition: when its last term began
 	fromDead []bool      // by partition: the owner before that did not hand it over
-	watchers []chan struct{}
+	watchers []wait.Signal
 
 	leases  []lease
 	leaseOf []int // by partition
@@ -136,7 +138,7 @@ func (o *Ownership) Owned() []int {
 func (o *Ownership) Watch() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w := make(chan struct{}, 1)
+	w := wait.NewSignal()
 	o.watchers = append(o.watchers, w)
 	return w
 }
@@ -181,10 +183,7 @@ func (o *Ownership) drop(partitions []int) {
 
 func (o *Ownership) ring() {
 	for _, w := range o.watchers {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
+		w.Set()
 	}
 }
 

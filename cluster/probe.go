@@ -139,11 +139,11 @@ func (c *Consul) publishReachable() {
 	c.unreachable = unreachable
 	c.mu.Unlock()
 	if foreign {
-		ring(c.wake) // it may only have been unreachable before
+		c.wake.Set() // it may only have been unreachable before
 	}
 	if !same {
 		c.cfg.Logger.Info("unreachable databases", "databases", unreachable)
-		ring(c.beatNow)
-		ring(c.wake)
+		c.beatNow.Set()
+		c.wake.Set()
 	}
 }

@@ -87,7 +87,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 	}
 	c.cfg.Logger.Info("consul session opened", "session", c.session, "worker", worker)
 	c.nameDenied = false
-	ring(c.wake)
+	c.wake.Set()
 	return nil
 }
 

@@ -22,7 +22,7 @@ type Watcher struct {
 	environ  []string
 	interval time.Duration
 	onChange func(Config, error)
-	poked    chan struct{}
+	poked    wait.Signal
 
 	current Config      // in force
 	seen    snapshot    // the content that was last looked into
@@ -51,19 +51,14 @@ func NewWatcher(path string, environ []string, current Config, interval time.Dur
 		environ:  environ,
 		interval: interval,
 		onChange: onChange,
-		poked:    make(chan struct{}, 1),
+		poked:    wait.NewSignal(),
 		current:  current,
 		seen:     snapshot{err: "not looked yet"},
 	}
 }
 
 // Poke makes Run look at once (SIGHUP). It never blocks.
-func (w *Watcher) Poke() {
-	select {
-	case w.poked <- struct{}{}:
-	default: // it will look anyway
-	}
-}
+func (w *Watcher) Poke() { w.poked.Set() }
 
 // Run looks until ctx ends; then it returns nil.
 func (w *Watcher) Run(ctx context.Context) error {

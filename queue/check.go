@@ -15,7 +15,7 @@ func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 		if len(list) > 0 {
 			return list, nil
 		}
-		if err := q.checkSignal.wait(ctx, wait); err != nil {
+		if err := await(ctx, q.checkSignal, wait); err != nil {
 			return nil, err
 		}
 	}

@@ -80,9 +80,9 @@ type Queue struct {
 	closed       bool
 	paused       atomic.Pointer[[]uint64] // business types, in ascending order; nil: none
 
-	checkSignal  signal // for NextChecks
-	refillSignal signal // for NextRefill
-	idleSignal   signal // for WaitIdle
+	checkSignal  wait.Signal // for NextChecks
+	refillSignal wait.Signal // for NextRefill
+	idleSignal   wait.Signal // for WaitIdle
 }
 
 // New makes an empty queue without business types.
@@ -94,29 +94,17 @@ func New(cfg Config) *Queue {
 		bizQueues:    make(map[uint64]*bizQueue),
 		reads:        make([]reads, cfg.Partitions),
 		perPartition: make([]int, cfg.Partitions),
-		checkSignal:  newSignal(),
-		refillSignal: newSignal(),
-		idleSignal:   newSignal(),
-	}
-}
-
-// signal is a condition that remembers one notification. A waiter that leaves work behind must set it again.
-type signal chan struct{}
-
-func newSignal() signal { return make(signal, 1) }
-
-func (s signal) set() {
-	select {
-	case s <- struct{}{}:
-	default:
+		checkSignal:  wait.NewSignal(),
+		refillSignal: wait.NewSignal(),
+		idleSignal:   wait.NewSignal(),
 	}
 }
 
 // longestWait is the time after which a waiter for a time looks at the clock again: the clock may have been set meanwhile.
 const longestWait = time.Second
 
-// wait returns when the signal is set, or d or longestWait has passed (d < 0: never). It returns ctx's error if ctx ends first.
-func (s signal) wait(ctx context.Context, d time.Duration) error {
+// await returns when s is set, or d or longestWait has passed (d < 0: never). It returns ctx's error if ctx ends first.
+func await(ctx context.Context, s wait.Signal, d time.Duration) error {
 	var expired <-chan time.Time
 	if d >= 0 {
 		t := time.NewTimer(min(d, longestWait))
@@ -217,7 +205,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		if len(b.latest) == 0 || !e.before(b.latest[0]) {
 			b.setResumeAfter(it)
 			b.clearLate(e)
-			q.refillSignal.set()
+			q.refillSignal.Set()
 			return append(back, e), false
 		}
 		latest := b.latest[0]
@@ -260,7 +248,7 @@ func (q *Queue) offerInTerm(term uint64, it *Item) (back released) {
 	}
 	if b := q.bizQueues[it.Task.BizType]; b != nil && !b.closed && !b.paused {
 		b.setResumeAfter(it)
-		q.refillSignal.set()
+		q.refillSignal.Set()
 	}
 	return released{&Entry{Item: *it}}
 }
@@ -272,15 +260,15 @@ func (q *Queue) enqueue(e *Entry) {
 	case waiting:
 		b.pushWaiting(e)
 		if e.index == 0 {
-			q.checkSignal.set()
+			q.checkSignal.Set()
 		}
 		if e.latestIndex == 0 && len(b.resume) > 0 {
-			q.refillSignal.set() // rows at the resume point may be earlier
+			q.refillSignal.Set() // rows at the resume point may be earlier
 		}
 	case ready:
 		b.pushReady(e)
 		if e.index == 0 {
-			b.doorOf(e).signal.set()
+			b.doorOf(e).signal.Set()
 		}
 	}
 }
@@ -330,7 +318,7 @@ func (q *Queue) deleteEntry(e *Entry) {
 		q.emptied = nil
 	}
 	if len(q.entries) == 0 {
-		q.idleSignal.set()
+		q.idleSignal.Set()
 	}
 }
 
@@ -351,7 +339,7 @@ func (q *Queue) removeWithTombstone(e *Entry) {
 func (q *Queue) notifyRoom(b *bizQueue) {
 	if b.hasRoom() {
 		if len(b.resume) > 0 {
-			q.refillSignal.set()
+			q.refillSignal.Set()
 		}
 		if b.room != nil {
 			close(b.room)
@@ -436,10 +424,10 @@ func (q *Queue) WaitIdle(ctx context.Context) error {
 		n := len(q.entries)
 		q.mu.Unlock()
 		if n == 0 {
-			q.idleSignal.set() // for other callers of WaitIdle
+			q.idleSignal.Set() // for other callers of WaitIdle
 			return nil
 		}
-		if err := q.idleSignal.wait(ctx, -1); err != nil {
+		if err := await(ctx, q.idleSignal, -1); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ func (q *Queue) NextRefill(ctx context.Context) (Refill, error) {
 		if r, ok := q.nextRefill(); ok {
 			return r, nil
 		}
-		if err := q.refillSignal.wait(ctx, -1); err != nil {
+		if err := await(ctx, q.refillSignal, -1); err != nil {
 			return Refill{}, err
 		}
 	}
@@ -48,7 +48,7 @@ func (q *Queue) nextRefill() (Refill, bool) {
 			continue
 		}
 		delete(b.resume, best.Partition)
-		q.refillSignal.set() // there may be more, for another reader
+		q.refillSignal.Set() // there may be more, for another reader
 		return best, true
 	}
 	return Refill{}, false
@@ -95,7 +95,7 @@ func (q *Queue) SetResume(bizType uint64, partition int, from task.Key) {
 	defer q.mu.Unlock()
 	if b := q.bizQueues[bizType]; b != nil && !b.closed && !b.paused {
 		b.setResume(partition, from)
-		q.refillSignal.set()
+		q.refillSignal.Set()
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // ErrClosed is returned by Take when the business type was removed or the queue was closed.
@@ -22,12 +24,12 @@ type Room interface {
 // door is where callers of Take wait.
 type door struct {
 	leader  chan struct{} // one token: its holder waits for the next due task
-	signal  signal        // wakes the leader
+	signal  wait.Signal   // wakes the leader
 	classes [classes]bool // that are taken here
 }
 
 func newDoor(list ...class) *door {
-	d := &door{leader: make(chan struct{}, 1), signal: newSignal()}
+	d := &door{leader: make(chan struct{}, 1), signal: wait.NewSignal()}
 	d.leader <- struct{}{}
 	for _, c := range list {
 		d.classes[c] = true
@@ -46,8 +48,8 @@ func (b *bizQueue) doorOf(e *Entry) *door {
 
 // wakeLeaders makes the leaders look again.
 func (b *bizQueue) wakeLeaders() {
-	b.work.signal.set()
-	b.leases.signal.set()
+	b.work.signal.Set()
+	b.leases.signal.Set()
 }
 
 // Consumer is the queue of one business type as its workers see it. After RemoveType it stays closed, even if
@@ -155,7 +157,7 @@ func (c Consumer) lead(ctx context.Context, look func() (done bool, wait time.Du
 		if done || err != nil {
 			return err
 		}
-		if err := c.door.signal.wait(ctx, wait); err != nil {
+		if err := await(ctx, c.door.signal, wait); err != nil {
 			return err
 		}
 	}

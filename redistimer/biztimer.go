@@ -248,7 +248,7 @@ func (t *Timer) dropType(bt *bizTimer) {
 		return // the next owner of the slots finds out
 	}
 	slots, err := t.dropSlots(slots)
-	signal(t.fallbacks)
+	t.fallbacks.Set()
 	if err == nil {
 		return
 	}
@@ -337,8 +337,8 @@ func (t *Timer) takeOver() {
 			s.group.planAgain()
 		}
 	}
-	signal(t.replan)
-	signal(t.repairNeeded)
+	t.replan.Set()
+	t.repairNeeded.Set()
 }
 
 // releaseSlot resets a slot that this node does not own any more. Whether it is reachable is now known only to

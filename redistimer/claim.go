@@ -78,7 +78,7 @@ func (t *Timer) round(ctx context.Context, r round) {
 	t.mu.Lock()
 	t.endRound(r)
 	t.mu.Unlock()
-	signal(t.replan)
+	t.replan.Set()
 }
 
 // endRound allows the slots of a round to be polled again, after its recovery. The lock is held.
@@ -166,7 +166,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 		s.marker = "" // the marker expires
 	case !isQuiet && s.marker == "" && s.repairReason == "":
 		s.group.needsRepair = true
-		signal(t.repairNeeded)
+		t.repairNeeded.Set()
 	}
 	return loads
 }
@@ -222,7 +222,7 @@ func (t *Timer) markTypeLost(bt *bizTimer, s *slotState) {
 	if s.guard {
 		s.server.each((*slotState).markLost)
 	}
-	signal(t.repairNeeded)
+	t.repairNeeded.Set()
 }
 
 // markLost records that Redis may lack any task of the slot. The lock is held.
@@ -271,7 +271,7 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 	s.inflightClaims--
 	bt.inflight--
 	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
-		signal(t.replan)
+		t.replan.Set()
 	}
 }
 

@@ -306,7 +306,7 @@ func (t *Timer) fillSoonTogether(ctx context.Context, f *fillJob, near time.Time
 		t.mu.Unlock()
 	}
 	f.targets = rest
-	signal(t.replan)
+	t.replan.Set()
 	return nil
 }
 

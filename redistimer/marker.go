@@ -141,13 +141,13 @@ func (t *Timer) applyMarker(bt *bizTimer, s *slotState, request slots.ClaimReque
 	}
 	if !s.answered {
 		s.answered, s.group.needsRepair = true, true
-		signal(t.repairNeeded)
+		t.repairNeeded.Set()
 	}
 	m, ok := parseMarker(a.Marker)
 	switch foreign := ok && m.isForeign(t.slots.Store()); {
 	case foreign && !s.foreign:
 		s.foreign, s.marker, s.covered, s.repairReason, s.vanishedHead = true, "", time.Time{}, "", time.Time{}
-		signal(t.fallbacks) // the scan engine serves it from now on
+		t.fallbacks.Set() // the scan engine serves it from now on
 		if now.Sub(t.foreignLogged) > time.Minute {
 			t.foreignLogged = now
 			t.mu.Log(t.cfg.Logger, slog.LevelError,
@@ -160,7 +160,7 @@ func (t *Timer) applyMarker(bt *bizTimer, s *slotState, request slots.ClaimReque
 	case s.foreign:
 		s.foreign = false
 		s.markLost()
-		signal(t.repairNeeded)
+		t.repairNeeded.Set()
 	case a.Marker == "" && request.Marker != "" && s.repairReason != ReasonLost && !s.covered.IsZero():
 		t.markTypeLost(bt, s)
 	}
@@ -216,7 +216,7 @@ func (t *Timer) detectRestart(srv *server, answers []slots.ClaimResult) {
 	if known {
 		t.mu.Log(t.cfg.Logger, slog.LevelWarn,
 			"Redis was restarted or replaced, or forgot its scripts: its slots are armed again from the store", "server", srv.addr)
-		signal(t.repairNeeded)
+		t.repairNeeded.Set()
 		if srv.addr == "" {
 			t.background.Go(t.slots.ForgetServers)
 		}

@@ -119,7 +119,7 @@ func (t *Timer) recordUnreachable(s *slotState, since time.Time) {
 // startFallback lets the scan engine serve a slot until it is reachable again. The lock is held.
 func (t *Timer) startFallback(s *slotState) {
 	s.fallback = true
-	signal(t.fallbacks)
+	t.fallbacks.Set()
 	if t.fallbackSlots++; t.fallbackSlots == 1 {
 		message := "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile"
 		if slots.Answer(s.server.lastErr) != "" {
@@ -139,7 +139,7 @@ func (t *Timer) recordReachable(s *slotState) {
 	if s.fallback {
 		s.fallback = false
 		s.markLost()
-		signal(t.repairNeeded)
+		t.repairNeeded.Set()
 		if t.fallbackSlots--; t.fallbackSlots == 0 {
 			t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
 		}
@@ -158,7 +158,7 @@ func (t *Timer) Recheck() {
 			}
 		}
 	}
-	signal(t.repairNeeded)
+	t.repairNeeded.Set()
 }
 
 // recordUnarmed records that tasks of a slot were stored and not armed. The lock is held.

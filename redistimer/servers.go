@@ -167,7 +167,7 @@ func (p *placement) losePartitions() {
 			}
 		})
 	}
-	signal(p.timer.repairNeeded)
+	p.timer.repairNeeded.Set()
 }
 
 // recordCall records the result of a call to a server that began at the given time. If no slot was answered,
@@ -185,8 +185,8 @@ func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err erro
 	}
 	srv.silentSince = began
 	t.relisten()
-	signal(t.serverSilent)
-	signal(t.replan)
+	t.serverSilent.Set()
+	t.replan.Set()
 }
 
 const noAnswer = "does not answer"
@@ -240,7 +240,7 @@ func (t *Timer) tryWrites(ctx context.Context) {
 				srv.writeErr = nil
 				t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
 				srv.pollAll()
-				signal(t.replan)
+				t.replan.Set()
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func (t *Timer) endSilence(srv *server) {
 	srv.silentSince, srv.probing = time.Time{}, false
 	srv.pollAll()
 	t.relisten()
-	signal(t.replan)
+	t.replan.Set()
 }
 
 // ClockSet says that the clock by which the Timer works was set: the times of what was done before say nothing now.
@@ -276,7 +276,7 @@ func (t *Timer) ClockSet() {
 	if t.nextPlacement != forever {
 		t.nextPlacement = now
 	}
-	signal(t.replan)
+	t.replan.Set()
 }
 
 // pollAll makes the next rounds poll all slots of a server. The lock is held.
@@ -345,6 +345,6 @@ func (t *Timer) probeServer(ctx context.Context, srv *server) {
 		srv.lastErr = err
 		t.placeSoon(t.cfg.Now())
 		t.mu.Unlock()
-		signal(t.replan)
+		t.replan.Set()
 	}
 }

@@ -118,10 +118,10 @@ type Timer struct {
 	idle chan struct{} // closed when a round ends or claims are settled; nil if no caller waits
 
 	hasTypes     chan struct{} // closed once there is a business type to serve
-	replan       chan struct{} // the next round must be planned again
-	repairNeeded chan struct{} // a slot needs a repair
-	serverSilent chan struct{} // a server became silent
-	fallbacks    chan struct{} // see Watch
+	replan       wait.Signal   // the next round must be planned again
+	repairNeeded wait.Signal   // a slot needs a repair
+	serverSilent wait.Signal   // a server became silent
+	fallbacks    wait.Signal   // see Watch
 	background   sync.WaitGroup
 
 	loads    []*groupcommit.Group[claim] // by loader
@@ -139,11 +139,11 @@ func New(cfg Config) *Timer {
 		servers:   make(map[string]*server),
 
 		hasTypes:     make(chan struct{}),
-		replan:       make(chan struct{}, 1),
-		repairNeeded: make(chan struct{}, 1),
-		serverSilent: make(chan struct{}, 1),
+		replan:       wait.NewSignal(),
+		repairNeeded: wait.NewSignal(),
+		serverSilent: wait.NewSignal(),
 
-		fallbacks: make(chan struct{}, 1),
+		fallbacks: wait.NewSignal(),
 	}
 	t.nextDue = make([]time.Time, cfg.Layout.Partitions)
 	t.cfg.CompareEvery = cmp.Or(cfg.CompareEvery, time.Hour)
@@ -300,13 +300,6 @@ func (t *Timer) Find(ctx context.Context, row *task.Task) (lacks bool, elsewhen 
 		elsewhen = at
 	}
 	return err == nil && at.IsZero() && !claimed, elsewhen, err
-}
-
-func signal(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }
 
 // Reading is a reading of a server's clock.

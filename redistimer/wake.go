@@ -89,7 +89,7 @@ func (t *Timer) pollAll() {
 	for _, srv := range t.servers {
 		srv.pollAll()
 	}
-	signal(t.replan)
+	t.replan.Set()
 }
 
 func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
@@ -114,6 +114,6 @@ func (t *Timer) advanceHead(s *slotState, at time.Time) {
 		}
 		s.head = at
 		s.group.planAgain()
-		signal(t.replan)
+		t.replan.Set()
 	}
 }

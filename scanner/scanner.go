@@ -120,7 +120,7 @@ type Scanner struct {
 // database is the state of the loop of one database.
 type database struct {
 	index         int
-	wake          chan struct{}
+	wake          wait.Signal
 	lastDuration  atomic.Int64 // of the last pass, in nanoseconds
 	overdue       *overdue
 	empty         map[int]bool // partitions in which the last pass found nothing due
@@ -146,7 +146,7 @@ func New(cfg Config) *Scanner {
 	s.purging = s.purges()
 	for d := range cfg.Layout.Databases {
 		s.dbs = append(s.dbs, &database{
-			index: d, wake: make(chan struct{}, 1), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{},
+			index: d, wake: wait.NewSignal(), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{},
 			costly: map[int]costlyPartition{},
 		})
 	}
@@ -264,10 +264,7 @@ func (db *database) request(whole bool) {
 	if whole {
 		db.readAll.Store(true)
 	}
-	select {
-	case db.wake <- struct{}{}:
-	default:
-	}
+	db.wake.Set()
 }
 
 // dropLostPartitions removes the tasks of partitions that this node does not own from memory.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -38,12 +39,12 @@ type partition struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	fetched []fetched     // not taken over by work yet
-	wake    chan struct{} // of one place: there is something to do
-	paused  bool          // the client does not fetch more
-	added   time.Time     // when records came last
-	end     int64         // the offset behind the last record of the partition, as far as known
-	next    int64         // the offset behind the settled prefix; -1: nothing was read yet
+	fetched []fetched   // not taken over by work yet
+	wake    wait.Signal // there is something to do
+	paused  bool        // the client does not fetch more
+	added   time.Time   // when records came last
+	end     int64       // the offset behind the last record of the partition, as far as known
+	next    int64       // the offset behind the settled prefix; -1: nothing was read yet
 
 	first atomic.Pointer[stuck] // the first record that is not settled, if a try has failed
 
@@ -90,7 +91,7 @@ func (e *entry) fail(why error) {
 func newPartition(r *Reader, number int32) *partition {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &partition{reader: r, number: number, ctx: ctx, cancel: cancel, done: make(chan struct{}),
-		wake: make(chan struct{}, 1), next: -1, replay: -1}
+		wake: wait.NewSignal(), next: -1, replay: -1}
 }
 
 // add takes fetched records.
@@ -122,12 +123,7 @@ func (p *partition) addSkipped(r *kgo.Record, refusal error) {
 	p.poke()
 }
 
-func (p *partition) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *partition) poke() { p.wake.Set() }
 
 // lag is how many records are not settled.
 func (p *partition) lag() int64 {
