@@ -114,11 +114,15 @@ func (l actor) byTag(ctx context.Context, h *audit.History) {
 		l.untagged.Add(1)
 		return
 	}
+	between := func() { Wait(ctx, time.Millisecond) } // in virtual time all would be one instant, and its calls could have any order
+	between()
 	switch l.IntN(4) {
 	case 0:
 		l.byHand(h, audit.Rescheduled)
+		between()
 	case 1:
 		l.byAPI(h, audit.Rescheduled)
+		between()
 	}
 	due := l.ahead()
 	c := &audit.Change{Kind: audit.Rescheduled, Asked: asked, Read: read, Sent: time.Now(), Set: audit.Effect{Low: due, High: due}}
