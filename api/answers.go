@@ -114,15 +114,15 @@ type Operation struct {
 	Done    int             `json:"done" doc:"Tasks that it has redriven, discarded, retried or made dead again." example:"100"`
 	Skipped int             `json:"skipped" doc:"Tasks that somebody else changed in the moment in which it was about to. Of an undo: those that run, or have changed since." example:"0"`
 	Started Time            `json:"started" doc:"RFC 3339."`
-	Ended   Time            `json:"ended,omitzero" format:"date-time" doc:"RFC 3339. Left out: it runs."`
+	Ended   Time            `json:"ended,omitzero" doc:"RFC 3339. Left out: it runs."`
 }
 
 // OperationFilter is what was asked for.
 type OperationFilter struct {
 	BizType string `json:"biz_type,omitempty" doc:"Name of the business type; left out: all." example:"order_close"`
 	Error   string `json:"error,omitempty" doc:"A part of last_error."`
-	Since   Time   `json:"since,omitzero" format:"date-time" doc:"Died at this time or later, RFC 3339."`
-	Until   Time   `json:"until,omitzero" format:"date-time" doc:"Died before this time, RFC 3339."`
+	Since   Time   `json:"since,omitzero" doc:"Died at this time or later, RFC 3339."`
+	Until   Time   `json:"until,omitzero" doc:"Died before this time, RFC 3339."`
 	Limit   int    `json:"limit,omitempty" doc:"At most this many."`
 }
 
@@ -170,9 +170,9 @@ type Cluster struct {
 	Node       string     `json:"node" doc:"Name of the node that answers." example:"node-1"`
 	Partitions int        `json:"partitions" doc:"How many partitions there are." example:"256"`
 	Nodes      []Node     `json:"nodes" nullable:"false" doc:"The healthy nodes."`
-	Unworked   []Unworked `json:"unworked,omitempty" doc:"Partitions that nobody works, or whose owner does not answer this node."`
+	Unworked   []Unworked `json:"unworked,omitempty" nullable:"false" doc:"Partitions that nobody works, or whose owner does not answer this node."`
 	Outdated   string     `json:"outdated,omitempty" doc:"Why the lists may be those of an earlier time: the node that answers has no Consul."`
-	Now        Time       `json:"now,omitzero" format:"date-time" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
+	Now        Time       `json:"now,omitzero" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
 }
 
 // Unworked is a group of partitions that nobody works for longer than a take-over takes, or whose owner does not answer.
@@ -222,8 +222,8 @@ type BizType struct {
 // Pause is why and how long the tasks of a business type do not start.
 type Pause struct {
 	By     string `json:"by" doc:"Who paused it." example:"api"`
-	Since  Time   `json:"since" format:"date-time" doc:"When it was last paused." example:"2026-01-02T15:04:05.000Z"`
-	Until  Time   `json:"until,omitzero" format:"date-time" doc:"When the pause ends by itself. Left out if it does not." example:"2026-01-02T18:00:00.000Z"`
+	Since  Time   `json:"since" doc:"When it was last paused." example:"2026-01-02T15:04:05.000Z"`
+	Until  Time   `json:"until,omitzero" doc:"When the pause ends by itself. Left out if it does not." example:"2026-01-02T18:00:00.000Z"`
 	Reason string `json:"reason,omitempty" example:"the shop is down"`
 }
 
@@ -244,7 +244,7 @@ type Why struct {
 	State   string   `json:"state" enum:"pending,processed,cancelled,dead,unknown" doc:"Its status; unknown while its row cannot be read."`
 	Where   string   `json:"where" enum:"store,slot,queue,running,done" doc:"Where it waits now: in the store alone, in its slot in Redis, in the memory of its node, or nowhere: it runs, or is done."`
 	Node    string   `json:"node" doc:"The node that knows this: the owner of its partition, if it answers." example:"node-1"`
-	Next    Time     `json:"next,omitzero" format:"date-time" doc:"When something should happen to it: its time, the next scan, the end of its time-out. Left out if nobody can say." example:"2026-01-02T15:04:05.000Z"`
+	Next    Time     `json:"next,omitzero" doc:"When something should happen to it: its time, the next scan, the end of its time-out. Left out if nobody can say." example:"2026-01-02T15:04:05.000Z"`
 	Because []string `json:"because" nullable:"false" doc:"What holds it, for a reader; the most important first." example:"[\"its time has not come: it is due at 2026-01-02T15:04:05.000Z, in 30m0s\"]"`
 
 	FailedRuns []FailedRun `json:"failed_runs,omitempty" nullable:"false" doc:"Its failed runs, the oldest first; of many the last ones. Left out if it has none, or its row cannot be read."`
@@ -253,7 +253,7 @@ type Why struct {
 // FailedRun is a run of a task that failed and counted as an attempt.
 type FailedRun struct {
 	Attempt int    `json:"attempt" doc:"Which failed run it was. After a redrive the count may begin again at 1." example:"1"`
-	At      Time   `json:"at" format:"date-time" doc:"When it was recorded." example:"2026-01-02T15:04:05.000Z"`
+	At      Time   `json:"at" doc:"When it was recorded." example:"2026-01-02T15:04:05.000Z"`
 	Error   string `json:"error" doc:"Why it failed; cut to 255 bytes." example:"webhook answered 500"`
 }
 

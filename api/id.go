@@ -60,5 +60,6 @@ func (id ID) appendJSON(dst []byte) []byte {
 
 // notAnID says what would be right. shown is what was given, as it was written.
 func notAnID(shown string) error {
-	return fmt.Errorf("%.40s is not an id; write a whole number from 0 to 18446744073709551615, in digits only and without leading zeros", shown)
+	return fmt.Errorf("%.40s is not an id; write a whole number from 0 to 18446744073709551615, in digits only and without leading zeros",
+		shown)
 }

@@ -44,7 +44,7 @@ type PulseType struct {
 type PulseServer struct {
 	Up     bool    `json:"up" doc:"It can be read and takes writes."`
 	Fault  string  `json:"fault,omitempty" doc:"What is wrong with it." example:"no answer"`
-	Since  Time    `json:"since,omitzero" format:"date-time" doc:"Since when, RFC 3339."`
+	Since  Time    `json:"since,omitzero" doc:"Since when, RFC 3339."`
 	Answer float64 `json:"answer_seconds,omitempty" doc:"Time of an answer, where it is slow." example:"0.7"`
 }
 

@@ -5,15 +5,15 @@ import "time"
 // SubmitRequest asks for one task.
 type SubmitRequest struct {
 	_          struct{}   `additionalProperties:"false"`
-	BizType    string     `json:"biz_type" doc:"Name of a configured business type." example:"order_close"`
+	BizType    string     `json:"biz_type" minLength:"1" doc:"Name of a configured business type." example:"order_close"`
 	BizID      BizID      `json:"biz_id" minLength:"1" maxLength:"128" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
-	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago, unless past is fire, and 10 years ahead. Give either this or delay." example:"2026-01-02T15:04:05Z"`
+	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago, unless past is fire, and 10 years ahead. Give either this or delay." example:"2030-01-02T15:04:05Z"`
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
 	Attribute  string     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`
 	DedupKey   string     `json:"dedup_key,omitempty" maxLength:"64" doc:"Makes the submit safe to repeat: the first task of the same biz_type, biz_id and dedup_key is answered, unchanged. At most 64 bytes of UTF-8." example:"order-42-unpaid"`
 	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take, instead of its business type's timeout: a Go duration of 1ms to 24h, rounded up to a millisecond." example:"1.5s"`
 
-	OnDuplicate OnDuplicate `json:"on_duplicate,omitempty" enum:"keep,move,again" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default), move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending) or again (as keep while it is pending; if it is processed, cancelled or dead, a new task gets the dedup_key)." example:"move"`
+	OnDuplicate OnDuplicate `json:"on_duplicate,omitempty" enum:"keep,move,again" dependentRequired:"dedup_key" doc:"What becomes of the first task if the dedup_key is known: keep (as it is; the default), move (it gets this action_time, attribute and, where given, timeout; refused with 409 unless it is pending) or again (as keep while it is pending; if it is processed, cancelled or dead, a new task gets the dedup_key)." example:"move"`
 	Past        Past        `json:"past,omitempty" enum:"fire,refuse" doc:"What becomes of an action_time more than 5 s ago: refuse (422; the default) or fire (the task is due at once, and was promised for that time)." example:"fire"`
 }
 
@@ -32,7 +32,7 @@ type BatchRequest struct {
 // ChangeRequest asks for another time, another attribute, another time-out, or several of them.
 type ChangeRequest struct {
 	_          struct{}   `additionalProperties:"false"`
-	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339. Give either this or delay." example:"2026-01-02T16:00:00Z"`
+	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339. Give either this or delay." example:"2030-01-02T16:00:00Z"`
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration. Give either this or action_time." example:"45m"`
 	Attribute  *string    `json:"attribute,omitempty" maxLength:"4096" doc:"Replaces the attribute. At most 4096 bytes of UTF-8." example:"{\"shop\":8}"`
 	Timeout    Duration   `json:"timeout,omitzero" doc:"How long one run may take: a Go duration of 1ms to 24h." example:"1.5s"`
@@ -42,8 +42,8 @@ type ChangeRequest struct {
 // DeadRequest asks to redrive or to discard the dead tasks that match.
 type DeadRequest struct {
 	_       struct{}   `additionalProperties:"false"`
-	BizType string     `json:"biz_type,omitempty" doc:"Only tasks of this business type. Left out: of all." example:"order_close"`
-	Error   string     `json:"error,omitempty" doc:"Only tasks whose last_error has this part, upper and lower case as it stands." example:"is locked"`
+	BizType string     `json:"biz_type,omitempty" minLength:"1" doc:"Only tasks of this business type. Left out: of all." example:"order_close"`
+	Error   string     `json:"error,omitempty" minLength:"1" doc:"Only tasks whose last_error has this part, upper and lower case as it stands." example:"is locked"`
 	Since   *time.Time `json:"since,omitempty" doc:"Only tasks that died (gmt_modified) at this time or later, RFC 3339." example:"2026-01-02T15:00:00Z"`
 	Until   *time.Time `json:"until,omitempty" doc:"Only tasks that died before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
 	Limit   int        `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
@@ -55,7 +55,7 @@ type DeadRequest struct {
 type PauseRequest struct {
 	_      struct{}   `additionalProperties:"false"`
 	Reason string     `json:"reason,omitempty" maxLength:"255" doc:"Shown to whoever asks why its tasks wait. At most 255 characters." example:"the shop is down"`
-	Until  *time.Time `json:"until,omitempty" doc:"When the pause ends by itself, RFC 3339, at most 10 years ahead. Left out: it does not." example:"2026-01-02T18:00:00Z"`
+	Until  *time.Time `json:"until,omitempty" doc:"When the pause ends by itself, RFC 3339, at most 10 years ahead. Left out: it does not." example:"2030-01-02T18:00:00Z"`
 }
 
 // MayBeEmpty marks a body that may be left out.
@@ -73,7 +73,7 @@ func (RetryRequest) MayBeEmpty() {}
 // LimitsRequest asks another node for what it does not use of the limits of business types.
 type LimitsRequest struct {
 	_    struct{}   `additionalProperties:"false"`
-	From string     `json:"from" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
+	From string     `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
 	Seq  int        `json:"seq" minimum:"1" doc:"Grows with each request of the process. One that is late is ignored."`
 	Asks []LimitAsk `json:"asks" nullable:"false" minItems:"1" maxItems:"1000"`
 }

@@ -13,15 +13,15 @@ type Task struct {
 	BizType    string   `json:"biz_type" doc:"Name of the business type" example:"order_close"`
 	BizID      BizID    `json:"biz_id" doc:"The business's own id" example:"42"`
 	Status     string   `json:"status" enum:"pending,processed,cancelled,dead"`
-	ActionTime Time     `json:"action_time" doc:"Next time to run" format:"date-time"`
-	DueTime    Time     `json:"due_time" doc:"The time that was promised: action_time as it was submitted or last rescheduled" format:"date-time"`
+	ActionTime Time     `json:"action_time" doc:"Next time to run"`
+	DueTime    Time     `json:"due_time" doc:"The time that was promised: action_time as it was submitted or last rescheduled"`
 	Timeout    Duration `json:"timeout,omitzero" doc:"How long one run may take; left out: as long as its business type says" example:"1.5s"`
 	Attribute  string   `json:"attribute,omitempty" doc:"The caller's payload"`
 	Attempts   int      `json:"attempts" doc:"Failed runs so far"`
 	LastError  string   `json:"last_error,omitempty" doc:"Why the last failed run failed"`
 	DedupKey   string   `json:"dedup_key,omitempty" doc:"Idempotency key of the submit"`
-	Created    Time     `json:"gmt_create,omitzero" format:"date-time"`
-	Modified   Time     `json:"gmt_modified,omitzero" format:"date-time"`
+	Created    Time     `json:"gmt_create,omitzero"`
+	Modified   Time     `json:"gmt_modified,omitzero"`
 	Running    *Running `json:"running,omitempty" doc:"Where it runs now. Only in the answer to a look-up of one pending task."`
 
 	// ETag names this state of the task, where it came with the header of that name; see client.IfMatch.
@@ -31,8 +31,8 @@ type Task struct {
 // Running says where a task runs.
 type Running struct {
 	Node  string `json:"node,omitempty" doc:"Name of the node that runs it. Left out if a consumer has leased it" example:"node-1"`
-	Since Time   `json:"since" doc:"When it was started; when its lease was given or extended" format:"date-time"`
-	Until Time   `json:"until,omitzero" doc:"When its lease ends" format:"date-time"`
+	Since Time   `json:"since" doc:"When it was started; when its lease was given or extended"`
+	Until Time   `json:"until,omitzero" doc:"When its lease ends"`
 }
 
 // Task gives what t stands for. bizType is the id that t.BizType stands for.

@@ -175,7 +175,8 @@ type handlers struct {
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
 	cfg = cfg.WithDefaults()
-	a := &handlers{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg), router: newRouter()}
+	a := &handlers{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg),
+		router: newRouter()}
 	a.huma = a.newHuma()
 	a.routes()
 	a.serveDocs()

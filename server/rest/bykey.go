@@ -16,9 +16,9 @@ const pathByKey = "/v1/tasks/by-key"
 // ByKey is embedded by the inputs of routes that name a task by its caller's own key. They look
 // the job_id up, and the rest is as with a job_id. A key is one task's for as long as that is stored.
 type ByKey struct {
-	BizType  string    `query:"biz_type" required:"true" doc:"Name of its business type." example:"order_close"`
+	BizType  string    `query:"biz_type" required:"true" minLength:"1" doc:"Name of its business type." example:"order_close"`
 	BizID    api.BizID `query:"biz_id" required:"true" minLength:"1" maxLength:"128" doc:"Its biz_id, a number or a text." example:"42"`
-	DedupKey string    `query:"dedup_key" required:"true" doc:"The dedup_key of its submit." example:"order-42-unpaid"`
+	DedupKey string    `query:"dedup_key" required:"true" minLength:"1" doc:"The dedup_key of its submit." example:"order-42-unpaid"`
 }
 
 // isOfKey reports whether a field of an operation is part of a key, and so in the query.

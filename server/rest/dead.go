@@ -23,7 +23,8 @@ type listDeadInput struct {
 }
 
 func (a *handlers) listDead(ctx context.Context, in *listDeadInput) (*output[api.Page], error) {
-	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time}, in.Cursor.after, in.Limit)
+	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time},
+		in.Cursor.after, in.Limit)
 	return a.page(ctx, api.ListDead, p, err)
 }
 

@@ -10,10 +10,10 @@ import (
 const introduction = `Stores tasks that must happen at a point in time and fires each one at that time.
 
 64-bit ids are strings in answers; in requests they are strings or numbers. Times are RFC 3339, in answers UTC with milliseconds. ` +
-	`Errors are RFC 9457 problems (application/problem+json) whose errors[].location names the field. Unknown fields are refused.`
+	`Errors are RFC 9457 problems (application/problem+json) whose errors[].location names the field. Unknown fields are refused. A query parameter without a value counts as left out.`
 
 const pausedBizType = `{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":0,"running":2,"overdue":0,"oldest_overdue_seconds":0,"retrying":0,"oldest_retrying_seconds":0,"oldest_promise_seconds":0,` +
-	`"paused":{"by":"api","since":"2026-01-02T15:04:05.000Z","until":"2026-01-02T18:00:00.000Z","reason":"the shop is down"},"rate_limit":0,"max_running":0,"catch_up":0}`
+	`"paused":{"by":"api","since":"2026-01-02T15:04:05.000Z","reason":"the shop is down"},"rate_limit":0,"max_running":0,"catch_up":0}`
 
 // tags group the routes.
 var tags = []*huma.Tag{
@@ -54,7 +54,7 @@ func (d description) status() int {
 // refusalTexts say what a refusal means.
 var refusalTexts = map[int]string{
 	400: "The body is not JSON.",
-	401: "No token, or an unknown one.",
+	401: "No token, or an unknown one; between nodes, no proof of a node.",
 	404: "What is named does not exist.",
 	409: "The task's state does not allow it; outcome says which state that is. Of an operation: as many as may run are running.",
 	412: "The task is not in a state that If-Match names; task and the header ETag tell how it stands. Nothing was changed.",
@@ -62,6 +62,12 @@ var refusalTexts = map[int]string{
 	415: "The body is not application/json.",
 	422: "A field is wrong; errors[].location names it.",
 	503: "No node can decide this now; try again.",
+}
+
+// refusalHeaders are the headers that come with a refusal.
+var refusalHeaders = map[int]map[string]*huma.Param{
+	412: {"ETag": {Description: "Names the state of the task as it stands.", Schema: &huma.Schema{Type: huma.TypeString}}},
+	503: {"Retry-After": {Description: "So many seconds from now.", Schema: &huma.Schema{Type: huma.TypeInteger, Format: "int64"}}},
 }
 
 const (
@@ -246,13 +252,13 @@ var descriptions = map[string]description{
 		text: "Between nodes, by a node's proof and by no token: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +
 			"What is given counts against the node that gives it, so that all together stay within the limit.",
 		request: `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
-		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 404, 413, 415, 422},
+		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 401, 404, 413, 415, 422}, open: true,
 	},
 	"list-unanswered": {
 		tag: "center", summary: "List questions without an answer",
 		text: "Between nodes, by a node's proof and by no token: a node that has given leases to another one, which is to pass them on, asks it when they end. " +
 			"If the answer with the leases has not arrived, nobody has had them, and their end is no failed run.",
-		answer: `{"questions":["12","31"]}`, refusals: []int{404, 422},
+		answer: `{"questions":["12","31"]}`, refusals: []int{401, 404, 422}, open: true,
 	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
@@ -261,7 +267,7 @@ var descriptions = map[string]description{
 			"Cancels, changes and redrives are decided by the owner, too; a node that hands such a request on sends its name in the header Toc-Forwarded, " +
 			"and a request with that header is answered with 503 rather than handed on again.",
 		request: `{"job_ids":["413351953711104","413351953711105","413351953711106"]}`,
-		answer:  `{"taken":2}`, refusals: []int{400, 404, 413, 415, 422, 503},
+		answer:  `{"taken":2}`, refusals: []int{400, 401, 404, 413, 415, 422, 503}, open: true,
 	},
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
@@ -273,7 +279,7 @@ var descriptions = map[string]description{
 		tag: "biz-types", summary: "Pause a business type",
 		text: "Its tasks do not start, on all nodes within two seconds and over restarts, until it is resumed or until comes. Runs under way end, and submits are taken. " +
 			"Pausing a paused one replaces reason and until. The body may be left out.",
-		request: `{"reason":"the shop is down","until":"2026-01-02T18:00:00Z"}`,
+		request: `{"reason":"the shop is down"}`,
 		answer:  pausedBizType, refusals: []int{400, 404, 413, 415, 422, 503},
 	},
 	"resume-biz-type": {

@@ -29,7 +29,7 @@ var (
 // that takes longer than all else in the start of a center.
 func (a *handlers) serveDocs() {
 	doc := a.huma.OpenAPI()
-	a.documentNumbers()
+	a.documentTypes()
 	a.documentWebhook()
 	delete(doc.Components.Schemas.Map(), "ErrorModel") // huma's; problem is ours
 	for _, s := range doc.Components.Schemas.Map() {
@@ -37,7 +37,8 @@ func (a *handlers) serveDocs() {
 			s.AdditionalProperties = nil
 		}
 	}
-	a.constant("GET /openapi.json", func() ([]byte, error) { return json.Marshal(doc) }, http.Header{"Content-Type": {"application/openapi+json"}})
+	a.constant("GET /openapi.json", func() ([]byte, error) { return json.Marshal(doc) },
+		http.Header{"Content-Type": {"application/openapi+json"}})
 	a.constant("GET /openapi.yaml", doc.YAML, http.Header{"Content-Type": {"application/openapi+yaml"}})
 	a.constant("GET /docs", func() ([]byte, error) { return renderDocs(doc, a.documented) }, http.Header{
 		"Content-Type": {"text/html; charset=utf-8"},

@@ -39,7 +39,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	if lines := countLines(r.Header); lines > maxHeaders {
-		p := newProblem(http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("the request has %d header lines; send at most %d", lines, maxHeaders))
+		p := newProblem(http.StatusRequestHeaderFieldsTooLarge,
+			fmt.Sprintf("the request has %d header lines; send at most %d", lines, maxHeaders))
 		writeProblem(answer, p)
 		return
 	}

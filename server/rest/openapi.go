@@ -28,6 +28,8 @@ const (
 func (a *handlers) newHuma() huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(reflect.TypeFor[api.ID](), reflect.TypeFor[idParam]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[api.Time](), reflect.TypeFor[time.Time]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[api.Duration](), reflect.TypeFor[durationText]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[float64]())
 	format := huma.Format{Marshal: writeJSON, Unmarshal: json.Unmarshal}
 	cfg := huma.Config{
@@ -124,7 +126,9 @@ func (a *handlers) document(op huma.Operation, input any) {
 	success := doc.Responses[strconv.Itoa(d.status())]
 	if c := success.Content[typeJSON]; c != nil {
 		for status, text := range d.also {
-			doc.Responses[strconv.Itoa(status)] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{typeJSON: {Schema: c.Schema}}}
+			doc.Responses[strconv.Itoa(status)] = &huma.Response{
+				Description: text, Headers: success.Headers, Content: map[string]*huma.MediaType{typeJSON: {Schema: c.Schema}},
+			}
 		}
 		c.Example = example(d.answer)
 	}
@@ -134,25 +138,29 @@ func (a *handlers) document(op huma.Operation, input any) {
 	}
 	for _, status := range refusals {
 		doc.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: refusalTexts[status],
-			Content:     map[string]*huma.MediaType{typeProblem: {Schema: schemas.Schema(reflect.TypeFor[problem](), true, "")}},
+			Description: refusalTexts[status], Headers: refusalHeaders[status],
+			Content: map[string]*huma.MediaType{typeProblem: {Schema: schemas.Schema(reflect.TypeFor[problem](), true, "")}},
 		}
 	}
 }
 
-// documentNumbers says of bodies what huma does not see in package api's types: ids may be
-// numbers, too, and a limit is any whole number.
-func (a *handlers) documentNumbers() {
+// documentTypes says of bodies what huma does not see in the types: ids may be numbers, too, and each problem has a title, a
+// status and a detail.
+func (a *handlers) documentTypes() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()
-	least, most := 0.0, float64(1<<64)
-	number := &huma.Schema{Type: huma.TypeInteger, Minimum: &least, ExclusiveMaximum: &most}
+	least := 0.0
+	// int64 is the only format for which all generators have 64 bits, and ogen cannot read an exclusiveMaximum of 1 << 64.
+	number := &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least, Description: "A number of 2^63 or more as a string."}
 	bizID := schemas["SubmitRequest"].Properties["biz_id"]
 	text := &huma.Schema{Type: huma.TypeString, MinLength: bizID.MinLength, MaxLength: bizID.MaxLength}
 	bizID.Type, bizID.MinLength, bizID.MaxLength = "", nil, nil
 	bizID.OneOf = []*huma.Schema{text, number}
 	jobIDs := schemas["WakeRequest"].Properties["job_ids"]
 	jobIDs.Items = &huma.Schema{OneOf: []*huma.Schema{jobIDs.Items, number}}
-	schemas["DeadRequest"].Properties["limit"].Format = ""
+	refusal := schemas["Problem"]
+	refusal.Required = []string{"title", "status", "detail"}
+	refusal.Properties["errors"].Nullable = false
+	schemas["ErrorDetail"].Required = []string{"location", "message"}
 }
 
 // example is an example as it is written; nil if there is none.

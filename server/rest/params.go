@@ -22,6 +22,14 @@ func (idParam) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^(0|[1-9][0-9]{0,19})$"}
 }
 
+// durationText describes a Go duration to huma, for which a api.Duration is any text.
+type durationText struct{}
+
+// Schema describes a duration of 0s or more.
+func (durationText) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: `^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`}
+}
+
 // deadCursor says where a page begins: after a job_id.
 type deadCursor struct{ after uint64 }
 

@@ -94,9 +94,9 @@ func readText(field any, s string) (err error) {
 		var d api.Duration
 		d, err = readDuration(s)
 		*field = new(d)
-	case *api.Duration: // a time-out: the desk checks its bounds, but takes 0s for none
+	case *api.Duration: // a time-out or ttr: the desk checks its bounds, but takes 0s for none
 		if *field, err = readDuration(s); err == nil && *field == 0 {
-			err = errors.New("0s is out of range; give 1ms to 24h")
+			err = errors.New("0s is out of range; give more, or leave it out")
 		}
 	default:
 		panic(fmt.Sprintf("a body has a field of type %T, which nothing here reads", field))

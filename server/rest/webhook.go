@@ -12,7 +12,7 @@ import (
 func (a *handlers) documentWebhook() {
 	doc := a.huma.OpenAPI()
 	call := &huma.Operation{
-		OperationID: "fire-task", Summary: "A task is due",
+		OperationID: "fire-task", Summary: "A task is due", Tags: []string{"webhooks"},
 		Description: "Made to the webhook.url of a business type, once for each run of a task. A crash may repeat a call that was answered: be idempotent by webhook-id.",
 		Security:    []map[string][]string{}, // it is signed
 		RequestBody: &huma.RequestBody{
@@ -35,13 +35,17 @@ func (a *handlers) documentWebhook() {
 	}{
 		{"webhook-id", huma.TypeString, "The job_id; the same in every attempt.", true},
 		{"webhook-timestamp", huma.TypeInteger, "When this call was made, in seconds since 1970.", true},
-		{"webhook-signature", huma.TypeString, "Standard Webhooks v1, one for each secret, with spaces between them. Only where webhook.secret is set.", false},
+		{"webhook-signature", huma.TypeString,
+			"Standard Webhooks v1, one for each secret, with spaces between them. Only where webhook.secret is set.", false},
 		{"toc-attempt", huma.TypeInteger, "Which attempt this is, from 1.", true},
 		{"traceparent", huma.TypeString, "The W3C trace context of the run if it is traced, else that of the submit if it had one.", false},
 	} {
-		call.Parameters = append(call.Parameters, &huma.Param{
-			Name: h.name, In: "header", Required: h.required, Description: h.text, Schema: &huma.Schema{Type: h.kind},
-		})
+		schema := &huma.Schema{Type: h.kind}
+		if h.kind == huma.TypeInteger {
+			schema.Format = "int64"
+		}
+		call.Parameters = append(call.Parameters,
+			&huma.Param{Name: h.name, In: "header", Required: h.required, Description: h.text, Schema: schema})
 	}
 	doc.Webhooks = map[string]*huma.PathItem{"task": {Post: call}}
 }

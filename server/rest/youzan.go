@@ -53,7 +53,8 @@ func readYouzan(text []byte) (c youzanCommand, err error) {
 }
 
 // youzanFields are what the fields of a submit are called here.
-var youzanFields = map[string]string{"attribute": "body", "timeout": "TTR", "action_time": "delay", "delay": "delay", "biz_id": "id", "biz_type": "topic", "name": "topic"}
+var youzanFields = map[string]string{"attribute": "body", "timeout": "TTR", "action_time": "delay", "delay": "delay", "biz_id": "id",
+	"biz_type": "topic", "name": "topic"}
 
 // YouzanJob is embedded by the answer: a job as pop answers it, or what it is called.
 type YouzanJob struct {
@@ -157,10 +158,12 @@ func (a *handlers) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswe
 		return youzanAnswer{}, err
 	}
 	if b, ok := a.desk.Types().ByName(c.Topic); !ok || !b.Pull {
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
+		return youzanAnswer{}, &task.FieldError{Field: "topic",
+			Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
 	}
-	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, When: intake.In(delay), Attribute: c.Body,
-		DedupKey: youzanKey, OnDuplicate: intake.Again, Timeout: ttr})
+	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, When: intake.In(delay),
+		Attribute: c.Body,
+		DedupKey:  youzanKey, OnDuplicate: intake.Again, Timeout: ttr})
 	if err != nil {
 		return youzanAnswer{}, err
 	}
@@ -212,7 +215,8 @@ func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswe
 	b, _ := a.desk.Types().ByName(c.Topic)
 	jobs := make([]YouzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
-		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(), Value: &t.Task.Attribute, JobID: t.Task.JobID}
+		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(),
+			Value: &t.Task.Attribute, JobID: t.Task.JobID}
 	}
 	if c.Max > 1 {
 		return youzanAnswer{Success: true, Jobs: jobs}, nil
