@@ -7,18 +7,17 @@
 //
 // The way of a task through the packages (each package's comment has its part):
 //
-//	server/rest, client  a request comes in, as JSON (api), or in process: app.Tasks
-//	server/console       or as a form of a page
-//	server/kafka         or as a record of a topic
-//	intake               is checked, gets its job_id
-//	store                and a row in one of 8 × 1024 tables: the only truth
-//	queue/dispatch       says where it waits until then
-//	scanner              a cron tick reads what is due soon, or
-//	redistimer           a slot timer in Redis (redistimer/slots) says what is due
-//	queue                holds it until its millisecond, and until its limits (queue/limits) let it start
-//	worker               runs it by a processor, of the user's or one that ships
-//	                     (processor/webhook, processor/kafka, processor/logger)
-//	store                the outcome is recorded by a compare-and-set
+//	server/rest          takes a submit over HTTP: package api declares its JSON, package client sends it from Go. Or
+//	server/console       takes it as a form of a page, server/kafka as a record of a topic, and app.Tasks in process
+//	intake               checks it and makes the task, with its job_id
+//	store                commits the row of the task in one of 8 × 1024 tables: the only truth
+//	queue/dispatch       decides where the task waits from now on, besides its row
+//	scanner              reads at each tick of a cron schedule which tasks are due soon, or
+//	redistimer           claims them from Redis, where their ids are in slots (redistimer/slots)
+//	queue                holds the task until its millisecond, and until its limits (queue/limits) let it start
+//	worker               runs it by a processor, of the user's or one that ships (processor/webhook, processor/kafka,
+//	                     processor/logger), or leases it to a consumer
+//	store                records the outcome by a compare-and-set
 //	internal/tracing     makes spans of submits and runs; internal/tracing/otlp exports them
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.

@@ -38,8 +38,9 @@
 //
 // A session may also end without regard to the TTL: by hand, by the agent's leaving, by the death of the
 // agent's machine. Its holder notices with the next beat or from the watch, or, if it is cut off, when its
-// lease ends. So a lock is left alone for a TTL if its holder did not hand it over (its flags show this) and
-// the holder's check is not critical. All nodes must have the same TTL for this.
+// lease ends. So when a lock becomes free, the other nodes wait a TTL before they take it. They do not wait if
+// its holder handed it over (the flags of the lock show this) or if the holder's check is critical. For this all
+// nodes must have the same TTL.
 //
 // # A node's word expires
 //

@@ -6,7 +6,8 @@
 //
 // A cancel or a reschedule holds the task in the queue (queue.Hold) while the store decides. A held task cannot
 // start, and for a task that has started the answer is "running". Only the queue of the partition's owner can decide
-// this, so in a cluster these requests go to the owner. Each node answers all other requests itself.
+// this, so in a cluster these requests go to the owner, and so do settlements of leases and the questions whether a task
+// runs and why it waits. Lease asks all nodes for their due tasks. Each node answers all other requests itself.
 //
 // The package depends on neither HTTP nor the engines.
 package intake

@@ -1,9 +1,9 @@
 // Package processor is what a user implements: a Processor fires the tasks of a
 // business type.
 //
-// A task that is due comes in; an error, or none, goes out and says what becomes of
-// it. The packages below, webhook and logger, are the processors that ship; package
-// worker calls them all.
+// A task that is due comes in. An error, or none, goes out and decides what becomes of
+// the task. The packages below, webhook, kafka and logger, are the processors that ship.
+// Package worker calls every processor.
 package processor
 
 import (

@@ -1,6 +1,9 @@
 // Package worker runs tasks. Due tasks come in from the queue, by business type. Their outcomes go out to the
 // store as moves, in batches.
 //
+// Tasks of a pull type do not run here. Lease gives them to a consumer, and Settle records what the consumer
+// answers (pull.go, settle.go).
+//
 // The package does not know which engine found a task: each entry of the queue carries its own receipt.
 package worker
 

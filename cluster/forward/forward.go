@@ -1,5 +1,6 @@
-// Package forward asks the node that owns a partition about its tasks. A change that this node may not decide
-// goes to the owner over HTTP, by package client, and the owner's answer comes back.
+// Package forward asks other nodes, over HTTP, by package client. A change that this node may not decide goes to the
+// owner of the partition, and the owner's answer comes back. Any node is asked for due tasks to lease, for unused units of
+// limits, for its clock and for its state.
 //
 // A change is sent once. If the owner cannot decide, or its answer does not arrive, the result is a
 // task.ErrUnavailable: the change may or may not have been made. It is sent a second time only if there was no

@@ -1,8 +1,8 @@
 // Package httppool keeps HTTP connections that have a liveness and an age.
 //
-// net/http reuses a connection for as long as it seems to work. So a silent HTTP/2 connection takes every call until the
-// kernel gives it up, a dozen idle HTTP/1.1 connections that went silent together fail a call each, and calls reach the
-// address that a name had once for as long as somebody answers there. A Pool has three rules against that:
+// net/http reuses a connection for as long as it seems to work. This has three faults. A silent HTTP/2 connection gets every
+// call until the kernel gives it up. A dozen idle HTTP/1.1 connections that went silent together make a dozen calls fail. When a
+// name has a new address, calls still go to the old one for as long as a server answers there. A Pool has three rules against them:
 //
 //   - HTTP/2 connections on which nothing arrives are pinged.
 //   - Connections to a host are replaced once they are MaxAge old, less up to a third.

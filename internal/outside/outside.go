@@ -1,6 +1,5 @@
-// Package outside is the way from a center to all that is not in its process: servers, other nodes, databases, and the
-// time of day. The zero values are the real ones. Tests put a network in memory, databases with faults, and clocks that
-// are wrong in their place.
+// Package outside has the ways from a center to all that is not in its process: servers, other nodes, databases, and the
+// time of day. A nil field is the real way. Tests use a network in memory, databases with faults and wrong clocks instead.
 package outside
 
 import (

@@ -1,7 +1,8 @@
 // Package dispatch decides where a pending task waits until it fires.
 //
-// Callers pass tasks as they are in the store. They put a task into this node's queue themselves, while they hold it or
-// when its run ends. Every other task is passed to the engines, each of which takes its own.
+// A task comes in as it is in the store. Where returns its place. If that is the queue of this node, the caller puts the
+// task there, because it holds the task or has just run it. All other tasks go to Place, which passes them to both engines;
+// each engine takes the tasks that it serves.
 package dispatch
 
 import (
