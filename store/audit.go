@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,19 +14,19 @@ import (
 
 // AuditEntry is a row of toc_audit: who did what.
 type AuditEntry struct {
-	At     time.Time
-	Actor  string // at most 64 characters
-	Action string // pause, resume, redrive, discard, …; at most 32 characters
-	Target string // what it was done to, like a biz_type; at most 255 characters
-	Count  int    // how many tasks it changed
-	Detail string // at most 1024 characters
+	At     time.Time `gorm:"-"`
+	Actor  string    // at most 64 characters
+	Action string    // pause, resume, redrive, discard, …; at most 32 characters
+	Target string    // what it was done to, like a biz_type; at most 255 characters
+	Count  int       // how many tasks it changed
+	Detail string    // at most 1024 characters
 }
 
 // AuditKey is a place in the list of entries, which is ordered from the latest to the earliest.
 type AuditKey struct {
-	At       time.Time
-	ID       uint64
-	Database int
+	At       time.Time `gorm:"serializer:toc"`
+	ID       uint64    `gorm:"serializer:toc"`
+	Database int       `gorm:"-"`
 }
 
 func (k AuditKey) compare(other AuditKey) int {
@@ -92,7 +91,7 @@ func cut(text string, n int) string {
 // auditRows is how many rows of a database an Audit of some actor or action looks at. The index has their times alone.
 const auditRows = 1000
 
-// auditEntry is a row of toc_audit.
+// auditEntry is the GORM model of toc_audit.
 type auditEntry struct {
 	AuditKey
 	AuditEntry
@@ -150,13 +149,12 @@ func (f *AuditFilter) matches(e *AuditEntry) bool {
 func (s *Store) audit(ctx context.Context, f AuditFilter, database, most int) (list []auditEntry, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	text, args := "SELECT id,at,actor,action,target,count,detail FROM toc_audit WHERE 1=1", []any(nil)
-	add := func(condition string, more ...any) { text, args = text+condition, append(args, more...) }
+	q := s.table(ctx, database, "toc_audit").Order("at DESC,id DESC").Limit(most)
 	if !f.From.IsZero() {
-		add(" AND at>=?", s.backend.timeArg(task.CeilMilli(f.From)))
+		q = q.Where("at>=?", s.backend.timeArg(task.CeilMilli(f.From)))
 	}
 	if !f.To.IsZero() {
-		add(" AND at<?", s.backend.timeArg(task.CeilMilli(f.To)))
+		q = q.Where("at<?", s.backend.timeArg(task.CeilMilli(f.To)))
 	}
 	if !f.After.At.IsZero() {
 		at := s.backend.timeArg(f.After.At)
@@ -164,17 +162,12 @@ func (s *Store) audit(ctx context.Context, f AuditFilter, database, most int) (l
 		if database > f.After.Database {
 			order = "id<=?"
 		}
-		add(" AND at<=? AND (at<? OR "+order+")", at, at, s.backend.idArg(f.After.ID))
+		q = q.Where("at<=? AND (at<? OR "+order+")", at, at, s.backend.idArg(f.After.ID))
 	}
-	add(" ORDER BY at DESC,id DESC LIMIT ?", int64(most))
-	err = s.scan(ctx, database, text, args, func(rows *sql.Rows) error {
-		e := auditEntry{AuditKey: AuditKey{Database: database}}
-		var at utc
-		err := rows.Scan((*unsigned)(&e.ID), &at, &e.Actor, &e.Action, &e.Target, &e.Count, &e.Detail)
-		e.AuditKey.At, e.AuditEntry.At = time.Time(at), time.Time(at)
-		list = append(list, e)
-		return err
-	})
+	err = q.Find(&list).Error
+	for i := range list {
+		list[i].Database, list[i].AuditEntry.At = database, list[i].AuditKey.At
+	}
 	return list, err
 }
 

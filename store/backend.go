@@ -12,8 +12,8 @@ import (
 
 // backend is the difference between the kinds of database.
 type backend interface {
-	// reader is the GORM handle for queries on a database.
-	reader(database int) *gorm.DB
+	// reader is the connection pool for queries on a database.
+	reader(database int) gorm.ConnPool
 	// ping checks that a database answers within probeTimeout, once it is connected, and returns how long that
 	// took.
 	ping(ctx context.Context, database int) (took time.Duration, err error)
@@ -94,6 +94,14 @@ const (
 	indexDue     = "idx_status_action_time"
 	indexBiz     = "uk_biz_id_biz_type_dedup_key"
 )
+
+// timeOrNull is a time as a parameter, NULL for the zero time.
+func (s *Store) timeOrNull(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return s.backend.timeArg(t)
+}
 
 // placeholders returns "?,?,?" for n parameters.
 func placeholders(n int) string {

@@ -193,3 +193,36 @@ func (f *fixture) benchIdlePass(b *testing.B) {
 		return len(page), err
 	})
 }
+
+// BenchmarkReadDue reads a page of 512 due tasks of a partition, of one table or of 32: by the store and by GORM.
+func BenchmarkReadDue(b *testing.B) {
+	for name, p := range map[string]place{"sqlite": onSQLite(), "mysql": onMySQL()} {
+		for _, tables := range []int{1, 32} {
+			const rows = 512
+			f := p.open(b, sharding.Layout{Databases: 1, TablesPerDatabase: 32, Partitions: 32 / tables})
+			batch := make([]task.Task, rows)
+			for i := range batch {
+				batch[i] = task.Task{BizID: f.bizOf(i % tables), BizType: 1, ActionTime: f.in(i), Attribute: f.parked(0).Attribute}
+			}
+			f.put(b, batch...)
+			until := f.in(rows)
+			for by, read := range map[string]func() ([]task.Task, error){
+				"hand": func() ([]task.Task, error) {
+					return f.DuePages(0, store.Due{Until: until, PerPage: rows}).Next(b.Context())
+				},
+				"gorm": func() ([]task.Task, error) {
+					return store.DueByGORM(b.Context(), f.Store, 0, until, rows/tables)
+				},
+			} {
+				b.Run(fmt.Sprintf("%s/%d tables/%s", name, tables, by), func(b *testing.B) {
+					b.ReportAllocs()
+					for b.Loop() {
+						page, err := read()
+						require.NoError(b, err)
+						require.Len(b, page, rows)
+					}
+				})
+			}
+		}
+	}
+}

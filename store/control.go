@@ -61,10 +61,6 @@ func (s *Store) Decisions(ctx context.Context, database int) (all Decisions, err
 func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	var until any
-	if !c.Until.IsZero() {
-		until = s.backend.timeArg(c.Until)
-	}
 	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)
 	_, err := s.retryConflicts(ctx, database, []statement{
 		{
@@ -73,7 +69,7 @@ func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
 		},
 		{
 			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed_at) VALUES (?,?,?,?,?,?)",
-			args: []any{id, c.Paused, c.Reason, c.Actor, until, changed},
+			args: []any{id, c.Paused, c.Reason, c.Actor, s.timeOrNull(c.Until), changed},
 		},
 	}, s.transact)
 	if s.backend.refusal(err) == refusedDuplicate {

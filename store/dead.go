@@ -15,9 +15,10 @@ import (
 
 // DeadFilter selects dead tasks. A task's death is its last change (gmt_modified).
 type DeadFilter struct {
-	BizType      *uint64   // nil: all
-	Error        string    // a part of last_error, with its upper and lower case; empty: all
-	Since, Until time.Time // died at or after Since, and before Until; zero: no bound
+	BizType *uint64   `gorm:"serializer:toc"` // nil: all
+	Error   string    // a part of last_error, with its upper and lower case; empty: all
+	Since   time.Time `gorm:"column:dead_since;serializer:toc"` // died then or later; zero: no bound
+	Until   time.Time `gorm:"column:dead_until;serializer:toc"` // died before; zero: no bound
 }
 
 // where is the condition of the tasks that match.

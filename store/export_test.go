@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Statement is one statement that a store sent.
@@ -127,6 +129,20 @@ func Hint(s *Store, index string, table int) string { return s.backend.hint(inde
 
 // Reader is the pool that a database's queries go to.
 func Reader(s *Store, database int) gorm.ConnPool { return s.dbs[database].read.ConnPool }
+
+// DueByGORM reads the first page of DuePages by GORM, which has no UNION: a SELECT for each table.
+func DueByGORM(ctx context.Context, s *Store, partition int, until time.Time, perTable int) (page []task.Task, err error) {
+	first, end := s.layout.PartitionShards(partition)
+	for shard := first; shard < end && err == nil; shard++ {
+		var rows []row
+		err = s.table(ctx, s.layout.Database(shard), s.indexed(shard, indexDue)).Select(columns).
+			Where("status=0 AND action_time<=?", s.backend.timeArg(until)).Order("action_time,job_id").Limit(perTable).Find(&rows).Error
+		for i := range rows {
+			page = append(page, rows[i].task())
+		}
+	}
+	return page, err
+}
 
 // Unanswered is the error of a transaction whose answer is lost and which is over.
 func Unanswered(err error) error { return &unansweredError{err, true} }

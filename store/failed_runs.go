@@ -3,9 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -51,18 +49,11 @@ func (s *Store) FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun,
 	if !ok {
 		return nil, task.ErrNotFound
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	d := s.layout.Database(shard)
-	var found struct{ Errors sql.NullString }
-	err := s.retryLocked(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexPrimary)).Select("errors").
-			Where("job_id = ?", s.backend.idArg(jobID)).Take(&found).Error
+	var r row
+	err := s.look(ctx, "read the failed runs", shard, indexPrimary, func(q *gorm.DB) *gorm.DB {
+		return q.Select("errors").Where("job_id = ?", s.backend.idArg(jobID)).Take(&r)
 	})
-	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return nil, task.ErrNotFound
-	}
-	return parseErrors(found.Errors.String), s.wrap(d, "read the failed runs", err)
+	return parseErrors(r.Errors.String), err
 }
 
 // parseErrors leaves out lines that are none: the first one is cut where the text was too long, and hands write too.

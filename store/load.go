@@ -114,22 +114,25 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	if !ok {
 		return task.Task{}, task.ErrNotFound
 	}
-	return s.one(ctx, "get", shard, indexPrimary, "job_id = ?", s.backend.idArg(jobID))
+	var r row
+	err := s.look(ctx, "get", shard, indexPrimary, func(q *gorm.DB) *gorm.DB {
+		return q.Where("job_id = ?", s.backend.idArg(jobID)).Take(&r)
+	})
+	return r.task(), err
 }
 
-// one reads the task of a shard that meets a condition; task.ErrNotFound if there is none.
-func (s *Store) one(ctx context.Context, op string, shard int, index, where string, args ...any) (task.Task, error) {
+// look runs a query of the rows of a shard, and repeats it while it meets a lock. No row of a Take is task.ErrNotFound.
+func (s *Store) look(ctx context.Context, op string, shard int, index string, query func(*gorm.DB) *gorm.DB) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	d := s.layout.Database(shard)
-	var r row
 	err := s.retryLocked(ctx, func() error {
-		return s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, index)).Select(columns).Where(where, args...).Take(&r).Error
+		return query(s.table(ctx, d, s.indexed(shard, index)).Select(columns)).Error
 	})
 	if errors.Is(err, gorm.ErrRecordNotFound) {
-		return task.Task{}, task.ErrNotFound
+		return task.ErrNotFound
 	}
-	return r.task(), s.wrap(d, op, err)
+	return s.wrap(d, op, err)
 }
 
 // Filter narrows a List.
@@ -145,44 +148,42 @@ type Filter struct {
 // List reads tasks of one biz_id in the order of their job_ids, that is, of
 // their submission.
 func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	shard := s.layout.Shard(bizID)
-	d := s.layout.Database(shard)
-	// Without the hint a server without statistics reads the whole table in the order of job_id.
-	q := s.dbs[d].read.WithContext(ctx).Table(s.indexed(shard, indexBiz)).Select(columns).
-		Where("biz_id = ? AND job_id > ?", s.backend.idArg(bizID), s.backend.idArg(f.After))
-	if f.BizKey != "" {
-		q = q.Where("biz_key = ?", f.BizKey)
-	} else {
-		q = q.Where("biz_key IS NULL")
-	}
-	if f.BizType != nil {
-		q = q.Where("biz_type = ?", s.backend.idArg(*f.BizType))
-	}
-	if f.Status != nil {
-		q = q.Where("status = ?", int64(*f.Status))
-	}
-	if !f.AsOf.IsZero() {
-		q = q.Where("gmt_create <= ?", s.backend.timeArg(f.AsOf))
-	}
-	q = q.Order("job_id").Limit(f.Limit).Session(&gorm.Session{})
 	var rows []row
-	err := s.retryLocked(ctx, func() error { return q.Find(&rows).Error })
+	// Without the hint a server without statistics reads the whole table in the order of job_id.
+	err := s.look(ctx, "list", s.layout.Shard(bizID), indexBiz, func(q *gorm.DB) *gorm.DB {
+		q = q.Where("biz_id = ? AND job_id > ?", s.backend.idArg(bizID), s.backend.idArg(f.After))
+		if f.BizKey != "" {
+			q = q.Where("biz_key = ?", f.BizKey)
+		} else {
+			q = q.Where("biz_key IS NULL")
+		}
+		if f.BizType != nil {
+			q = q.Where("biz_type = ?", s.backend.idArg(*f.BizType))
+		}
+		if f.Status != nil {
+			q = q.Where("status = ?", int64(*f.Status))
+		}
+		if !f.AsOf.IsZero() {
+			q = q.Where("gmt_create <= ?", s.backend.timeArg(f.AsOf))
+		}
+		return q.Order("job_id").Limit(f.Limit).Find(&rows)
+	})
 	list := make([]task.Task, len(rows))
 	for i := range rows {
 		list[i] = rows[i].task()
 	}
-	return list, s.wrap(d, "list", err)
+	return list, err
 }
 
 // First reads the task with a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id if it is a
 // text.
 func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
-	t, err := s.one(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz,
-		"biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.idArg(bizID), s.backend.idArg(bizType), dedupKey)
-	if err == nil && t.BizKey != bizKey {
+	var r row
+	err := s.look(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz, func(q *gorm.DB) *gorm.DB {
+		return q.Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.idArg(bizID), s.backend.idArg(bizType), dedupKey).Take(&r)
+	})
+	if err == nil && r.BizKey.String != bizKey {
 		return task.Task{}, task.ErrNotFound
 	}
-	return t, err
+	return r.task(), err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // columnsAreTheMigrations': GORM's model, the hand-written select list and the
-// tables name the same columns in the same order, but for errors.
+// tables name the same columns in the same order; the list has not errors.
 func columnsAreTheMigrations(t *testing.T, p place) {
 	f := p.open(t, small)
 	for shard := range f.layout.Shards() {
@@ -23,10 +23,8 @@ func columnsAreTheMigrations(t *testing.T, p place) {
 		columns, err := rows.Columns()
 		require.NoError(t, err)
 		require.NoError(t, rows.Close())
-		require.Equal(t, "errors", columns[len(columns)-1])
-		columns = columns[:len(columns)-1] // FailedRuns alone reads it
 		require.Equal(t, columns, store.ModelColumns(t, f.Store))
-		require.Equal(t, columns, strings.Split(store.Columns, ","))
+		require.Equal(t, columns, append(strings.Split(store.Columns, ","), "errors"))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	gormmysql "gorm.io/driver/mysql"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+	"gorm.io/gorm/schema"
 
 	"github.com/timeoutcenter/toc/internal/mysqlsession"
 	"github.com/timeoutcenter/toc/sharding"
@@ -28,7 +29,6 @@ type mysqlBackend struct {
 	pings   []*sql.DB // for Ping, and to end lost statements
 	holders []*sql.DB // for the holder's row only; see mysql_lock.go
 	clocks  []atomic.Pointer[ServerClock]
-	gorms   []*gorm.DB
 	servers []*server
 	timeout time.Duration
 }
@@ -58,10 +58,6 @@ func openMySQL(cfg Config) (backend, error) {
 		if err != nil {
 			return nil, errors.Join(err, b.close())
 		}
-		g, err := openGORM(pool)
-		if err != nil {
-			return nil, errors.Join(err, b.close())
-		}
 		b.names = append(b.names, dsn.DBName)
 		login := dsn.Clone()
 		login.DBName = ""
@@ -69,7 +65,6 @@ func openMySQL(cfg Config) (backend, error) {
 		b.pools = append(b.pools, pool)
 		b.pings = append(b.pings, pings)
 		b.holders = append(b.holders, holders)
-		b.gorms = append(b.gorms, g)
 		b.servers = append(b.servers, found)
 	}
 	return b, nil
@@ -78,6 +73,7 @@ func openMySQL(cfg Config) (backend, error) {
 // openGORM makes a GORM handle for reads over a pool. It does not connect. SQLite understands the few SELECTs
 // that GORM makes for MySQL.
 func openGORM(pool gorm.ConnPool) (*gorm.DB, error) {
+	schema.RegisterSerializer("toc", inForm{})
 	return gorm.Open(gormmysql.New(gormmysql.Config{Conn: pool, SkipInitializeWithVersion: true}), &gorm.Config{
 		Logger:                 logger.Discard, // errors are returned, not logged
 		DisableAutomaticPing:   true,
@@ -111,7 +107,7 @@ func MySQLDSN(cfg Config, i int) (*mysql.Config, error) {
 	return dsn, nil
 }
 
-func (b *mysqlBackend) reader(database int) *gorm.DB { return b.gorms[database] }
+func (b *mysqlBackend) reader(database int) gorm.ConnPool { return b.pools[database] }
 
 // server: databases with the same login are on the same server.
 func (b *mysqlBackend) server(database int) int { return slices.Index(b.logins, b.logins[database]) }

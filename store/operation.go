@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -31,27 +30,33 @@ const (
 // Operation redrives or discards, at a rate, the dead tasks that match and that died before it started. A retry makes pending tasks of
 // a business type run now that have failed and would run again later, before Filter.Until. One that was moved has a new promise, which holds.
 type Operation struct {
-	ID      uint64
-	Kind    string // OperationRedrive, OperationDiscard, OperationRetry or OperationUndo
-	Undoes  uint64 // of an undo: the operation that it takes back
-	Actor   string // at most 64 characters
-	Filter  DeadFilter
-	Limit   int     // at most this many tasks; 0: all
-	Rate    float64 // tasks a second, over all databases
+	ID      uint64     `gorm:"serializer:toc"`
+	Kind    string     // OperationRedrive, OperationDiscard, OperationRetry or OperationUndo
+	Undoes  uint64     `gorm:"serializer:toc"` // of an undo: the operation that it takes back
+	Actor   string     // at most 64 characters
+	Filter  DeadFilter `gorm:"embedded"`
+	Limit   int        `gorm:"column:most"` // at most this many tasks; 0: all
+	Rate    float64    // tasks a second, over all databases
 	State   string
-	Matched int // dead tasks that matched when it started
-	Done    int // tasks that it has changed
-	Skipped int // tasks that somebody else changed just before it could
-	Started time.Time
-	Ended   time.Time // zero: it runs
+	Matched int       // dead tasks that matched when it started
+	Done    int       // tasks that it has changed
+	Skipped int       // tasks that somebody else changed just before it could
+	Started time.Time `gorm:"serializer:toc"`
+	Ended   time.Time `gorm:"serializer:toc"` // zero: it runs
 
-	Parts []OperationPart // by database
+	Parts []OperationPart `gorm:"-"` // by database
 }
 
 // OperationPart is the row of an operation in one database.
 type OperationPart struct {
 	State  string // empty: there is no row, or it could not be read
 	Walked uint64 // the last job_id that was taken
+}
+
+// operationRow is the GORM model of toc_operation.
+type operationRow struct {
+	Operation
+	Walked uint64 `gorm:"serializer:toc"`
 }
 
 // Runs reports whether an operation has work left in a database.
@@ -108,20 +113,14 @@ func operationID(started time.Time, random uint64) uint64 {
 func (s *Store) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	timeOrNull := func(t time.Time) any {
-		if t.IsZero() {
-			return nil
-		}
-		return s.backend.timeArg(task.CeilMilli(t))
-	}
 	var bizType any
 	if o.Filter.BizType != nil {
 		bizType = s.backend.idArg(*o.Filter.BizType)
 	}
 	_, err := s.retryConflicts(ctx, database, []statement{{
 		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started,undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, timeOrNull(o.Filter.Since),
-			timeOrNull(o.Filter.Until), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
+		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, s.timeOrNull(task.CeilMilli(o.Filter.Since)),
+			s.timeOrNull(task.CeilMilli(o.Filter.Until)), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
 	}}, s.transact)
 	return err
 }
@@ -147,12 +146,12 @@ func (o *Operation) where(b backend, now time.Time) (where string, which []any) 
 // Operations reads the latest operations of all databases, at most limit, the latest first. id is the one that is
 // asked for; 0: all. If a database does not answer, what the others know comes with its error.
 func (s *Store) Operations(ctx context.Context, id uint64, limit int) ([]Operation, error) {
-	return s.operations(ctx, " WHERE id=? OR ?=0", []any{s.backend.idArg(id), s.backend.idArg(id)}, latestFirst, limit)
+	return s.operations(ctx, latestFirst, limit, "id=? OR ?=0", s.backend.idArg(id), s.backend.idArg(id))
 }
 
 // RunningOperations reads the operations that run in some database, at most limit, the oldest first.
 func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
-	list, err := s.operations(ctx, " WHERE state='running'", nil, oldestFirst, limit)
+	list, err := s.operations(ctx, oldestFirst, limit, "state='running'")
 	if len(list) == 0 {
 		return nil, err
 	}
@@ -160,43 +159,38 @@ func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, 
 	for i := range list { // a database may have stopped or ended it
 		ids[i] = s.backend.idArg(list[i].ID)
 	}
-	list, more := s.operations(ctx, " WHERE id IN ("+placeholders(len(ids))+")", ids, oldestFirst, len(ids))
+	list, more := s.operations(ctx, oldestFirst, len(ids), "id IN ?", ids)
 	return list, errors.Join(err, more)
 }
 
 // The orders of operations.
 const (
-	latestFirst = " ORDER BY id DESC"
-	oldestFirst = " ORDER BY id"
+	latestFirst = "id DESC"
+	oldestFirst = "id"
 )
 
-func (s *Store) operations(ctx context.Context, where string, args []any, order string, limit int) ([]Operation, error) {
+func (s *Store) operations(ctx context.Context, order string, limit int, where string, args ...any) ([]Operation, error) {
 	var mu sync.Mutex
 	found := make(map[uint64]*Operation)
 	errs := make([]error, len(s.dbs))
-	text := "SELECT id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,walked,done,seen-done,started,ended,undoes FROM toc_operation" +
-		where + order + " LIMIT ?"
-	args = append(args, int64(limit))
 	s.eachDatabase(func(d int) {
 		ctx, cancel := s.bound(ctx)
 		defer cancel()
-		errs[d] = s.wrap(d, "read operations", scanPool(ctx, s.dbs[d].unobserved, text, args, func(rows *sql.Rows) error {
-			o, part, err := scanOperation(rows)
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum := found[o.ID]
-			if sum == nil {
-				o.Parts = make([]OperationPart, len(s.dbs))
-				sum, found[o.ID] = &o, &o
+		q := s.table(ctx, d, "toc_operation").Select("*,seen-done AS skipped").Where(where, args...).Order(order).Limit(limit)
+		q.Statement.ConnPool = s.dbs[d].unobserved
+		var rows []operationRow
+		errs[d] = s.wrap(d, "read operations", q.Find(&rows).Error)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range rows {
+			part := OperationPart{r.State, r.Walked}
+			if sum := found[r.ID]; sum != nil {
+				sum.add(&r.Operation)
 			} else {
-				sum.add(&o)
+				r.Parts, found[r.ID] = make([]OperationPart, len(s.dbs)), &r.Operation
 			}
-			sum.Parts[d] = part
-			return nil
-		}))
+			found[r.ID].Parts[d] = part
+		}
 	})
 	list := make([]Operation, 0, len(found))
 	for _, o := range found {
@@ -212,22 +206,6 @@ func (s *Store) operations(ctx context.Context, where string, args []any, order 
 		return cmp.Compare(b.ID, a.ID)
 	})
 	return list[:min(limit, len(list))], errors.Join(errs...)
-}
-
-func scanOperation(rows *sql.Rows) (o Operation, part OperationPart, err error) {
-	var bizType sql.Null[unsigned]
-	var since, until, ended sql.Null[utc]
-	var started utc
-	err = rows.Scan((*unsigned)(&o.ID), &o.Kind, &o.Actor, &bizType, &o.Filter.Error, &since, &until, &o.Limit, &o.Rate,
-		&o.State, &o.Matched, (*unsigned)(&part.Walked), &o.Done, &o.Skipped, &started, &ended, (*unsigned)(&o.Undoes))
-	if bizType.Valid {
-		id := uint64(bizType.V)
-		o.Filter.BizType = &id
-	}
-	o.Filter.Since, o.Filter.Until = time.Time(since.V), time.Time(until.V)
-	o.Started, o.Ended = time.Time(started), time.Time(ended.V)
-	part.State = o.State
-	return o, part, err
 }
 
 // add adds the row of another database. One that has stopped stops all; otherwise all must be done.

@@ -50,6 +50,29 @@ func (f *fixture) finish(t testing.TB, most int) (o *store.Operation) {
 	return o
 }
 
+// readsOperations: each field is read as it was written.
+func readsOperations(t *testing.T, p place) {
+	f := p.open(t, operated)
+	written := store.Operation{Kind: store.OperationDiscard, Undoes: 1<<64 - 2, Limit: 5, Rate: 2.5, Actor: "api", Started: f.in(3),
+		Filter: store.DeadFilter{BizType: ptr(uint64(1<<64 - 1)), Error: "a", Since: f.in(1), Until: f.in(2)}}
+	require.NoError(t, f.StartOperation(t.Context(), &written))
+	written.Parts = slices.Repeat([]store.OperationPart{{State: store.OperationRunning}}, f.layout.Databases)
+	read := f.operation(t)
+	require.Equal(t, written, *read)
+	require.NoError(t, f.EndUndo(t.Context(), 0, read))
+	_, err := f.StopOperation(t.Context(), written.ID, f.in(4))
+	require.NoError(t, err)
+	written.State, written.Ended = store.OperationStopped, f.in(4)
+	written.Parts = []store.OperationPart{{State: store.OperationDone}, {State: store.OperationStopped}}
+	require.Equal(t, written, *f.operation(t))
+	written = store.Operation{Kind: store.OperationRedrive, Rate: 1, Started: f.in(5)}
+	require.NoError(t, f.StartOperation(t.Context(), &written))
+	written.Parts = slices.Repeat([]store.OperationPart{{State: store.OperationRunning}}, f.layout.Databases)
+	list, err := f.Operations(t.Context(), written.ID, 10)
+	require.NoError(t, err)
+	require.Equal(t, []store.Operation{written}, list)
+}
+
 // retries: each pending task of the type that has failed and waits for its next run is due now, with its attempts and its promised time.
 func retries(t *testing.T, p place) {
 	f := p.open(t, operated)

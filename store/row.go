@@ -1,16 +1,21 @@
 package store
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"time"
+
+	"gorm.io/gorm/schema"
 
 	"github.com/timeoutcenter/toc/task"
 )
 
 // row is the GORM model of the task table: it names the columns for Go, as the migrations name them for SQL. If
-// you change it, write the next numbered migration first; a test compares the two. The column errors is not here: see FailedRuns.
+// you change it, write the next numbered migration first; a test compares the two.
 type row struct {
 	JobID       unsigned       `gorm:"column:job_id;primaryKey"`
 	GmtCreate   utc            `gorm:"column:gmt_create"`
@@ -28,11 +33,12 @@ type row struct {
 	Lease       unsigned       `gorm:"column:lease"`
 	Trace       sql.NullString `gorm:"column:trace"`
 	BizKey      sql.NullString `gorm:"column:biz_key"`
+	Errors      sql.NullString `gorm:"column:errors"` // only FailedRuns reads it
 
 	written any `gorm:"-"` // action_time in the database's own form; see rowCursor
 }
 
-// columns is the select list that scan reads. It leaves out errors, which only FailedRuns reads.
+// columns is the select list that scan reads: all but errors.
 const columns = "job_id,gmt_create,gmt_modified,biz_id,biz_type,status,action_time,attribute,attempts,last_error,dedup_key," +
 	"due_time,timeout_ms,lease,trace,biz_key"
 
@@ -104,6 +110,31 @@ func (u *utc) Scan(src any) error {
 		return fmt.Errorf("%T is no time", src)
 	}
 	return nil
+}
+
+// inForm is GORM's serializer of the models' times and ids: it reads a column as utc and unsigned do. NULL is the zero value.
+type inForm struct{}
+
+// Scan implements schema.SerializerInterface.
+func (inForm) Scan(ctx context.Context, field *schema.Field, model reflect.Value, column any) error {
+	if column == nil {
+		return nil
+	}
+	switch into := field.ReflectValueOf(ctx, model).Addr().Interface().(type) {
+	case *time.Time:
+		return (*utc)(into).Scan(column)
+	case *uint64:
+		return (*unsigned)(into).Scan(column)
+	case **uint64:
+		*into = new(uint64)
+		return (*unsigned)(*into).Scan(column)
+	}
+	return fmt.Errorf("%s is neither a time nor an id", field.Name)
+}
+
+// Value implements schema.SerializerInterface. GORM only reads.
+func (inForm) Value(context.Context, *schema.Field, reflect.Value, any) (any, error) {
+	return nil, errors.ErrUnsupported
 }
 
 // parseTime parses "YYYY-MM-DD HH:MM:SS" with any fraction of a second. A row written by hand may have more

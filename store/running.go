@@ -2,20 +2,19 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Running is a row of the journal (toc_running): a start of a task whose end is not recorded. If its process
+// Running is a row of the journal, and the GORM model of toc_running: a start of a task whose end is not recorded. If its process
 // has ended, the start had no end.
 type Running struct {
-	JobID    uint64
+	JobID    uint64    `gorm:"serializer:toc"`
 	Instance string    // the process that started it; at most 64 bytes
 	Attempts int       // attempts of the task at the start
 	Cuts     int       // starts before this one that had no end; at most 255
-	Since    time.Time // when it was written down
+	Since    time.Time `gorm:"serializer:toc"` // when it was written down
 }
 
 // maxRunning is the maximum number of rows in one statement of the journal.
@@ -64,13 +63,6 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 func (s *Store) Journaled(ctx context.Context, database int) (list []Running, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	err = s.scan(ctx, database, "SELECT job_id,instance,attempts,cuts,since FROM toc_running", nil, func(rows *sql.Rows) error {
-		var r Running
-		var since utc
-		err := rows.Scan((*unsigned)(&r.JobID), &r.Instance, &r.Attempts, &r.Cuts, &since)
-		r.Since = time.Time(since)
-		list = append(list, r)
-		return err
-	})
+	err = s.table(ctx, database, "toc_running").Find(&list).Error
 	return list, s.wrap(database, "read the journal of what runs", err)
 }

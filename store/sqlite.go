@@ -31,7 +31,7 @@ type sqliteBackend struct {
 	dir     string
 	writers []*sql.DB
 	readers []*sql.DB
-	gorms   []*gorm.DB
+	polls   []*pollPool // over readers
 	held    dirLock
 
 	holders []*sql.DB // for the holder's row only, of files that are shared; else nil
@@ -71,11 +71,7 @@ func openSQLite(cfg Config) (backend, error) {
 		reader.SetMaxOpenConns(4)
 		reader.SetMaxIdleConns(4)
 		b.readers = append(b.readers, reader)
-		g, err := openGORM(&pollPool{DB: reader})
-		if err != nil {
-			return nil, errors.Join(err, b.close())
-		}
-		b.gorms = append(b.gorms, g)
+		b.polls = append(b.polls, &pollPool{DB: reader})
 	}
 	return b, nil
 }
@@ -190,7 +186,7 @@ func (b *sqliteBackend) ping(ctx context.Context, database int) (took time.Durat
 	return time.Since(began), err
 }
 
-func (b *sqliteBackend) reader(database int) *gorm.DB { return b.gorms[database] }
+func (b *sqliteBackend) reader(database int) gorm.ConnPool { return b.polls[database] }
 
 func (b *sqliteBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {
 	tx, err := b.writers[database].BeginTx(ctx, nil)

@@ -52,6 +52,11 @@ func scanPool(ctx context.Context, pool gorm.ConnPool, text string, args []any, 
 	return rows.Err()
 }
 
+// table is a query of a table of a database by GORM.
+func (s *Store) table(ctx context.Context, database int, name string) *gorm.DB {
+	return s.dbs[database].read.WithContext(ctx).Table(name)
+}
+
 // Limits of one statement: tables of a UNION ALL, and ids (SQLite's limit is 500 members and 32,766
 // parameters).
 const (

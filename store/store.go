@@ -1,8 +1,8 @@
 // Package store keeps the tasks: the only truth of the timeout center.
 //
 // Tasks, moves and queries come in. They go out as few, batched SQL statements over the shards (8 databases ×
-// 1024 tables, with GORM) and come back as rows. MySQL, MariaDB and SQLite are behind one small interface, so
-// everything above it exists once.
+// 1024 tables) and come back as rows. GORM reads one task, a list, and the tables beside the task tables. MySQL,
+// MariaDB and SQLite are behind one small interface, so everything above it exists once.
 //
 // Each database is a separate failure domain: it may have its own host, and an error names the database
 // (DatabaseError), so that the others continue. Every change of a status is one compare-and-set (move.go).
@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -149,10 +150,10 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	for i := range cfg.Layout.Databases {
-		db := &database{index: i, read: s.backend.reader(i)}
-		db.unobserved = db.read.ConnPool
-		pool := &observedPool{ConnPool: db.read.ConnPool, store: s, database: i}
-		db.read.ConnPool, db.read.Statement.ConnPool = pool, pool
+		db := &database{index: i, unobserved: s.backend.reader(i)}
+		if db.read, err = openGORM(&observedPool{ConnPool: db.unobserved, store: s, database: i}); err != nil {
+			return nil, errors.Join(err, s.backend.close())
+		}
 		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.retryFromBlock(keepAwaited(b), false)) })
 		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, keepAwaited(b)) })

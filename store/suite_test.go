@@ -74,6 +74,7 @@ func exercise(t *testing.T, p place) {
 		{"the audit goes around a database that is away", auditsAround},
 		// operation_test.go
 		{"an operation changes what matches", operates},
+		{"an operation is read as it was written", readsOperations},
 		{"a retry changes what has failed and waits", retries},
 		{"an operation changes nothing twice", operatesOnce},
 		{"an operation counts what it skips", operatesAround},

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,25 +13,26 @@ import (
 // OperationUndo is the kind of an Operation that takes another one back.
 const OperationUndo = "undo"
 
-// OperationTask is a task that an operation has changed.
+// OperationTask is a task that an operation has changed, and the GORM model of toc_operation_task.
 type OperationTask struct {
-	JobID uint64
+	JobID uint64 `gorm:"serializer:toc"`
 	// As it was before.
-	attempts    int
-	due, action time.Time // due may be zero
+	Attempts   int
+	DueTime    time.Time `gorm:"serializer:toc"` // may be zero
+	ActionTime time.Time `gorm:"serializer:toc"`
 	// As it was after the change, and still is if nobody else has changed it.
-	toStatus task.Status
-	toAction time.Time
-	stamp    time.Time // gmt_modified
+	ToStatus     task.Status
+	ToActionTime time.Time `gorm:"serializer:toc"`
+	Stamp        time.Time `gorm:"serializer:toc"` // gmt_modified
 }
 
 // StartUndo writes an operation that takes another one back into all databases, and sets its ID, State and Matched: the
 // tasks that the other one has changed.
 func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
-	return s.startOperation(ctx, o, func(ctx context.Context, d int) (n int, err error) {
-		err = s.scan(ctx, d, "SELECT COUNT(*) FROM toc_operation_task WHERE operation=?", []any{s.backend.idArg(o.Undoes)},
-			func(rows *sql.Rows) error { return rows.Scan(&n) })
-		return n, err
+	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) {
+		var n int64
+		err := s.table(ctx, d, "toc_operation_task").Where("operation=?", s.backend.idArg(o.Undoes)).Count(&n).Error
+		return int(n), err
 	})
 }
 
@@ -41,15 +41,8 @@ func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
 func (s *Store) OperationTasks(ctx context.Context, database int, operation, after uint64, limit int) (list []OperationTask, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	err = s.scan(ctx, database, "SELECT job_id,attempts,due_time,action_time,to_status,to_action_time,stamp FROM toc_operation_task WHERE operation=? AND job_id>? ORDER BY job_id LIMIT ?",
-		[]any{s.backend.idArg(operation), s.backend.idArg(after), int64(limit)}, func(rows *sql.Rows) error {
-			var t OperationTask
-			var due sql.Null[utc]
-			err := rows.Scan((*unsigned)(&t.JobID), &t.attempts, &due, (*utc)(&t.action), &t.toStatus, (*utc)(&t.toAction), (*utc)(&t.stamp))
-			t.due = time.Time(due.V)
-			list = append(list, t)
-			return err
-		})
+	err = s.table(ctx, database, "toc_operation_task").Where("operation=? AND job_id>?", s.backend.idArg(operation), s.backend.idArg(after)).
+		Order("job_id").Limit(limit).Find(&list).Error
 	return list, s.wrap(database, "read the tasks of an operation", err)
 }
 
@@ -71,15 +64,11 @@ func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, 
 		done := "0"
 		var counted []any
 		if i < len(list) {
-			var due any
-			if !t.due.IsZero() {
-				due = s.backend.timeArg(t.due)
-			}
 			statements = append(statements, statement{
 				sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,lease=NULL,attempts=?,due_time=?,action_time=?,gmt_modified=?" +
 					" WHERE job_id=? AND status=? AND action_time=? AND gmt_modified=?" + known + taken,
-				args: []any{int64(t.attempts), due, s.backend.timeArg(t.action), stamp, id, int64(t.toStatus), s.backend.timeArg(t.toAction),
-					s.backend.timeArg(t.stamp), operation, id, undo, step},
+				args: []any{int64(t.Attempts), s.timeOrNull(t.DueTime), s.backend.timeArg(t.ActionTime), stamp, id, int64(t.ToStatus), s.backend.timeArg(t.ToActionTime),
+					s.backend.timeArg(t.Stamp), operation, id, undo, step},
 			})
 			done = "(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) + s.backend.hint(indexPrimary, s.layout.Table(shard)) +
 				" WHERE job_id=? AND status=4 AND gmt_modified=?)"
