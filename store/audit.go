@@ -54,7 +54,8 @@ const (
 func (s *Store) Record(ctx context.Context, e AuditEntry) error {
 	st := statement{
 		sql: "INSERT INTO toc_audit (id,at,actor,action,target,count,detail) VALUES (?,?,?,?,?,?,?)",
-		args: []any{s.backend.idArg(rand.Uint64N(1 << 62)), s.backend.timeArg(task.CeilMilli(e.At)), cut(e.Actor, maxActor), cut(e.Action, maxAction),
+		args: []any{s.backend.idArg(rand.Uint64N(1 << 62)), s.backend.timeArg(task.CeilMilli(e.At)), cut(e.Actor, maxActor),
+			cut(e.Action, maxAction),
 			cut(e.Target, maxTarget), int64(e.Count), cut(e.Detail, maxDetail)},
 	}
 	var order, away []int

@@ -37,12 +37,13 @@ type backend interface {
 	clock(database int) (ServerClock, bool)
 
 	// Dialect.
-	ignoreDuplicates() string                                       // ends an INSERT: existing rows stay as they are
-	hint(index string, table int) string                            // names the index that a statement must use
-	unionMember(query string) string                                // makes a SELECT with a LIMIT a member of a UNION ALL
-	deleteFrom(table int) string                                    // DELETE from a table by primary key, up to WHERE
-	countingExpr(database int, value string) string                 // SQL for value that also counts the rows it is assigned to
-	appendTo(column string, keep int) string                        // SQL that appends a parameter to a column, NULL or not, and keeps the last characters
+	ignoreDuplicates() string                       // ends an INSERT: existing rows stay as they are
+	hint(index string, table int) string            // names the index that a statement must use
+	unionMember(query string) string                // makes a SELECT with a LIMIT a member of a UNION ALL
+	deleteFrom(table int) string                    // DELETE from a table by primary key, up to WHERE
+	countingExpr(database int, value string) string // SQL for value that also counts the rows it is assigned to
+	// appendTo is SQL that appends a parameter to a column, NULL or not, and keeps the last characters.
+	appendTo(column string, keep int) string
 	idArg(v uint64) any                                             // a 64-bit id as a parameter
 	timeArg(t time.Time) any                                        // a time as a parameter
 	nullSafe() string                                               // compares two values of which both may be NULL

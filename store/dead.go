@@ -99,7 +99,8 @@ func (s *Store) compareShards(a, b uint64) int {
 }
 
 // idsOf are the first ids of a database that meet a condition, from a shard on.
-func (s *Store) idsOf(ctx context.Context, database, from int, where string, which []any, after uint64, limit int) (ids []uint64, err error) {
+func (s *Store) idsOf(ctx context.Context, database, from int, where string, which []any, after uint64,
+	limit int) (ids []uint64, err error) {
 	first := database * s.layout.TablesPerDatabase
 	end := first + s.layout.TablesPerDatabase
 	for first = max(first, from); first < end && len(ids) < limit; first += maxMembers {

@@ -189,7 +189,8 @@ func (p *DuePages) statement(tables []dueTable, perTable int) (text string, args
 	for _, t := range tables {
 		var m strings.Builder
 		u.args = append(u.args, b.timeArg(p.query.Until))
-		m.WriteString("SELECT " + list + " FROM " + sharding.TableName(t.table) + b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
+		m.WriteString("SELECT " + list + " FROM " + sharding.TableName(t.table) +
+			b.hint(indexDue, t.table) + " WHERE status=0 AND action_time<=?")
 		// Written so that MySQL makes two ranges of the index of it. Reading all rows of one time for each page
 		// would be quadratic, and many tasks share times like midnight. (SQLite has only the first bound.)
 		if from := p.query.From; t.after != nil {

@@ -78,7 +78,8 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
-		if down := cmp.Or(s.isDown(d), s.refusesChanges(d)); down != nil { // it would wait for the time-out, and could be written after its caller got an error
+		// It would wait for the time-out, and could be written after its caller got an error.
+		if down := cmp.Or(s.isDown(d), s.refusesChanges(d)); down != nil {
 			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
 			continue
 		}

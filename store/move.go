@@ -149,7 +149,8 @@ func (s *Store) applyWhole(ctx context.Context, database int, stamp time.Time, m
 }
 
 // readCounts returns which moves of a committed transaction applied, by the number of rows that each statement changed.
-func (s *Store) readCounts(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup, affected []int64) ([]bool, error) {
+func (s *Store) readCounts(ctx context.Context, database int, stamp time.Time, moves []Move, groups []moveGroup,
+	affected []int64) ([]bool, error) {
 	applied := make([]bool, len(moves))
 	var unclear []moveGroup
 	for i, group := range groups {
@@ -194,7 +195,8 @@ func (s *Store) shape(m *Move) moveShape {
 		attempts: orZero(m.Attempts), lastErr: orZero(m.LastError), attribute: orZero(m.Attribute), timeout: orZero(m.Timeout),
 		hasLease: orZero(m.HasLease), lease: orZero(m.Lease), dueBy: orZero(m.DueBy).UnixMilli(),
 		has: [13]bool{m.ActionTime != nil, m.Attempts != nil, m.LastError != nil, m.Attribute != nil,
-			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil, m.HasLease != nil, m.Lease != nil, m.DueBy != nil, m.KeepDue, m.Restore},
+			m.Timeout != nil, m.Promised != nil, m.NewPromise, m.Read != nil, m.HasLease != nil, m.Lease != nil, m.DueBy != nil, m.KeepDue,
+			m.Restore},
 	}
 	if m.Read != nil {
 		k.readAttempts = m.Read.Attempts
@@ -218,7 +220,8 @@ func orZero[T any](p *T) (v T) {
 
 // moveStatements renders one UPDATE … WHERE job_id IN (…) per table and change. They count their rows unless a
 // task is moved twice: the rows then do not show what was done.
-func (s *Store) moveStatements(database int, stamp time.Time, moves []Move, name func(database, table int) string) ([]statement, []moveGroup) {
+func (s *Store) moveStatements(database int, stamp time.Time, moves []Move,
+	name func(database, table int) string) ([]statement, []moveGroup) {
 	index := make(map[moveShape]int, len(moves))
 	seen := make(map[uint64]struct{}, len(moves))
 	var groups []moveGroup

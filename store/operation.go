@@ -28,7 +28,8 @@ const (
 )
 
 // Operation redrives or discards, at a rate, the dead tasks that match and that died before it started. A retry makes pending tasks of
-// a business type run now that have failed and would run again later, before Filter.Until. One that was moved has a new promise, which holds.
+// a business type run now that have failed and would run again later, before Filter.Until. One that was moved has a
+// new promise, which holds.
 type Operation struct {
 	ID      uint64     `gorm:"serializer:toc"`
 	Kind    string     // OperationRedrive, OperationDiscard, OperationRetry or OperationUndo
@@ -120,7 +121,8 @@ func (s *Store) insertOperation(ctx context.Context, database int, o *Operation,
 	_, err := s.retryConflicts(ctx, database, []statement{{
 		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started,undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
 		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, s.timeOrNull(task.CeilMilli(o.Filter.Since)),
-			s.timeOrNull(task.CeilMilli(o.Filter.Until)), int64(o.Limit), o.Rate, o.State, int64(matched), s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
+			s.timeOrNull(task.CeilMilli(o.Filter.Until)), int64(o.Limit), o.Rate, o.State, int64(matched),
+			s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
 	}}, s.transact)
 	return err
 }

@@ -60,14 +60,16 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 // Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type.
 func (s *Store) Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]Retrying, error) {
 	sums := make(map[uint64]Retrying)
-	err := s.sumPending(ctx, partition, "MAX(action_time)", until, " WHERE attempts>0 AND due_time<=?", []any{s.backend.timeArg(now)}, func(bizType uint64, count int, last, promised time.Time) {
-		sums[bizType] = sums[bizType].Add(Retrying{count, promised, last})
-	})
+	err := s.sumPending(ctx, partition, "MAX(action_time)", until, " WHERE attempts>0 AND due_time<=?", []any{s.backend.timeArg(now)},
+		func(bizType uint64, count int, last, promised time.Time) {
+			sums[bizType] = sums[bizType].Add(Retrying{count, promised, last})
+		})
 	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count tasks that run again", err)
 }
 
 // sumPending counts those of the earliest pending tasks of a partition until a time that meet a condition. end is an aggregate of a time.
-func (s *Store) sumPending(ctx context.Context, partition int, end string, until time.Time, where string, which []any, add func(bizType uint64, count int, end, promised time.Time)) error {
+func (s *Store) sumPending(ctx context.Context, partition int, end string, until time.Time, where string, which []any,
+	add func(bizType uint64, count int, end, promised time.Time)) error {
 	first, last := s.layout.PartitionShards(partition)
 	return s.scanShards(ctx, first, last, maxMembers, func(u *union, shard int) {
 		u.add("SELECT biz_type,COUNT(*),"+end+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time,attempts FROM "+s.indexed(shard, indexDue)+

@@ -64,7 +64,8 @@ func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time)
 		return Purged{}, nil // no task is so old
 	}
 	at := s.backend.timeArg(before)
-	return s.purge(ctx, partition, []finishedBefore{{task.Cancelled, " AND action_time>=? AND job_id<? AND gmt_modified<?", []any{at, s.backend.idArg(created), at}}}, before)
+	return s.purge(ctx, partition, []finishedBefore{{task.Cancelled, " AND action_time>=? AND job_id<? AND gmt_modified<?",
+		[]any{at, s.backend.idArg(created), at}}}, before)
 }
 
 // PurgeDead deletes dead tasks like Purge.
@@ -97,12 +98,14 @@ func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore
 }
 
 // finished returns the job_ids of a small batch, and the time of the oldest.
-func (s *Store) finished(ctx context.Context, partition int, kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, err error) {
+func (s *Store) finished(ctx context.Context, partition int,
+	kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, err error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished = make(map[finishedRows][]any)
 	err = s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
-			u.add(s.backend.unionMember("SELECT job_id,status,action_time,gmt_modified FROM "+s.indexed(shard, indexDue)+" WHERE status=?"+k.where+" ORDER BY action_time LIMIT ?"),
+			u.add(s.backend.unionMember("SELECT job_id,status,action_time,gmt_modified FROM "+s.indexed(shard, indexDue)+
+				" WHERE status=?"+k.where+" ORDER BY action_time LIMIT ?"),
 				append([]any{int64(k.status)}, k.args...)...)
 			u.args = append(u.args, int64(purgePerTable))
 		}

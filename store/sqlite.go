@@ -48,7 +48,8 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	b := &sqliteBackend{dir: cfg.Dir, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases), held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
+	b := &sqliteBackend{dir: cfg.Dir, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases),
+		held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {

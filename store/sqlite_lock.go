@@ -48,7 +48,8 @@ func (b *sqliteBackend) clock(database int) (ServerClock, bool) {
 }
 
 // askHolder calls ask with a connection that is for the holder's row only.
-func (b *sqliteBackend) askHolder(ctx context.Context, database int, ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
+func (b *sqliteBackend) askHolder(ctx context.Context, database int,
+	ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
 	reading := ServerClock{Sent: time.Now()}

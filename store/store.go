@@ -170,7 +170,8 @@ func Open(cfg Config) (*Store, error) {
 			continue
 		}
 		n := shared[i]
-		s.shared = append(s.shared, groupcommit.New(maxBatch, n, func(b []*insert) { s.flushShared(s.retryFromBlock(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
+		s.shared = append(s.shared, groupcommit.New(maxBatch, n,
+			func(b []*insert) { s.flushShared(s.retryFromBlock(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
 		moves := s.dbs[i].moves // alone on its server
 		if n > 1 {
 			moves = groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(2, burst)

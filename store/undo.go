@@ -67,7 +67,8 @@ func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, 
 			statements = append(statements, statement{
 				sql: "UPDATE " + s.indexed(shard, indexPrimary) + " SET status=4,lease=NULL,attempts=?,due_time=?,action_time=?,gmt_modified=?" +
 					" WHERE job_id=? AND status=? AND action_time=? AND gmt_modified=?" + known + taken,
-				args: []any{int64(t.Attempts), s.timeOrNull(t.DueTime), s.backend.timeArg(t.ActionTime), stamp, id, int64(t.ToStatus), s.backend.timeArg(t.ToActionTime),
+				args: []any{int64(t.Attempts), s.timeOrNull(t.DueTime), s.backend.timeArg(t.ActionTime), stamp, id, int64(t.ToStatus),
+					s.backend.timeArg(t.ToActionTime),
 					s.backend.timeArg(t.Stamp), operation, id, undo, step},
 			})
 			done = "(SELECT COUNT(*) FROM " + sharding.TableName(s.layout.Table(shard)) + s.backend.hint(indexPrimary, s.layout.Table(shard)) +

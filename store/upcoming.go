@@ -30,7 +30,8 @@ const (
 // Upcoming reads the times of the pending tasks of some shards that are due at or after from and before to. If there are
 // many more than rows it reads some tables only, and each row stands for scale rows; else scale is 1. exact reports that
 // nothing was left out.
-func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time, rows int) (list []Upcoming, scale float64, exact bool, err error) {
+func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time,
+	rows int) (list []Upcoming, scale float64, exact bool, err error) {
 	sample := spread(shards, upcomingSample)
 	if len(sample) == 0 {
 		return nil, 1, true, nil
@@ -72,7 +73,8 @@ func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.
 	byDatabase := s.byDatabase(shards)
 	s.eachDatabase(func(d int) {
 		errs[d] = s.wrap(d, "look for upcoming tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
-			u.add("SELECT "+strconv.Itoa(shard)+",MIN(action_time) FROM "+s.indexed(shard, indexDue)+" WHERE status=0 AND action_time>=? AND action_time<?", first, last)
+			u.add("SELECT "+strconv.Itoa(shard)+",MIN(action_time) FROM "+s.indexed(shard,
+				indexDue)+" WHERE status=0 AND action_time>=? AND action_time<?", first, last)
 		}, func(rows *sql.Rows) error {
 			var shard int
 			var earliest sql.Null[utc]
@@ -101,7 +103,8 @@ func (s *Store) byDatabase(shards []int) [][]int {
 
 // upcoming reads at most perTable rows of each shard, and about most of a database. whole reports that there are no
 // more.
-func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable, most int) (list []Upcoming, whole bool, err error) {
+func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable,
+	most int) (list []Upcoming, whole bool, err error) {
 	byDatabase := s.byDatabase(shards)
 	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
 	var cut atomic.Bool
@@ -128,7 +131,8 @@ func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, 
 }
 
 // upcomingOf reads some shards of a database by one statement.
-func (s *Store) upcomingOf(ctx context.Context, database int, shards []int, from, to time.Time, perTable int, into []Upcoming) (_ []Upcoming, cut bool, err error) {
+func (s *Store) upcomingOf(ctx context.Context, database int, shards []int, from, to time.Time, perTable int,
+	into []Upcoming) (_ []Upcoming, cut bool, err error) {
 	var u union
 	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
 	for i, shard := range shards {
