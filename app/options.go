@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,21 +51,9 @@ func WithBizType(b configs.BizType, p processor.Processor) Option {
 			return fmt.Errorf("business type %s: its processor is nil; give one, processor.Func for example", b.Name)
 		}
 		b.Processor = b.Name
-		o.bizTypes = append(o.bizTypes, withDefaults(b))
+		o.bizTypes = append(o.bizTypes, b.WithDefaults())
 		return WithProcessor(b.Name, p)(o)
 	}
-}
-
-func withDefaults(b configs.BizType) configs.BizType {
-	d := configs.DefaultBizType()
-	if b.Mode != "" && b.OnExpire != "" && b.Coalesce != "" && b.Kafka.Key != "" && b.Pull.TTR != 0 && b.Pull.MaxInFlight != 0 { // made by it
-		return b
-	}
-	b.Mode, b.Workers, b.Timeout = cmp.Or(b.Mode, d.Mode), cmp.Or(b.Workers, d.Workers), cmp.Or(b.Timeout, d.Timeout)
-	b.MaxRetries, b.Cuts, b.Horizon = cmp.Or(b.MaxRetries, d.MaxRetries), cmp.Or(b.Cuts, d.Cuts), cmp.Or(b.Horizon, d.Horizon)
-	b.OnExpire, b.Coalesce = cmp.Or(b.OnExpire, d.OnExpire), cmp.Or(b.Coalesce, d.Coalesce)
-	b.Backoff.Min, b.Backoff.Max = cmp.Or(b.Backoff.Min, d.Backoff.Min), cmp.Or(b.Backoff.Max, d.Backoff.Max)
-	return b
 }
 
 // WithProcessor registers a Go processor under the name that biz_types[].processor uses. All business types

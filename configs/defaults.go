@@ -79,6 +79,21 @@ func DefaultBizType() BizType {
 	}
 }
 
+// WithDefaults returns b with the defaults of DefaultBizType in its zero fields, unless b was made by DefaultBizType.
+func (b BizType) WithDefaults() BizType {
+	d := DefaultBizType()
+	if b.Mode != "" && b.OnExpire != "" && b.Coalesce != "" && b.Kafka.Key != "" && b.Pull.TTR != 0 && b.Pull.MaxInFlight != 0 {
+		return b
+	}
+	b.Mode, b.Workers, b.Timeout = cmp.Or(b.Mode, d.Mode), cmp.Or(b.Workers, d.Workers), cmp.Or(b.Timeout, d.Timeout)
+	b.MaxRetries, b.Cuts, b.Horizon = cmp.Or(b.MaxRetries, d.MaxRetries), cmp.Or(b.Cuts, d.Cuts), cmp.Or(b.Horizon, d.Horizon)
+	b.OnExpire, b.Coalesce = cmp.Or(b.OnExpire, d.OnExpire), cmp.Or(b.Coalesce, d.Coalesce)
+	b.Backoff.Min, b.Backoff.Max = cmp.Or(b.Backoff.Min, d.Backoff.Min), cmp.Or(b.Backoff.Max, d.Backoff.Max)
+	b.Kafka.Key, b.Pull.TTR = cmp.Or(b.Kafka.Key, d.Kafka.Key), cmp.Or(b.Pull.TTR, d.Pull.TTR)
+	b.Pull.MaxInFlight = cmp.Or(b.Pull.MaxInFlight, d.Pull.MaxInFlight)
+	return b
+}
+
 // WithDefaults is a copy in which the settings are worked out that follow from
 // others: node.name, cluster.partitions, and each biz_type's processor, topic
 // and visibility. What is set stays.

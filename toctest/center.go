@@ -2,7 +2,11 @@ package toctest
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing/synctest"
@@ -14,10 +18,28 @@ import (
 
 // Tasks returns what the code under test needs of a center: it has the methods of client.Client, and returns errors. After Crash
 // and Restart it must be asked for again, as by a program that starts again.
-func (c *Center) Tasks() *app.Tasks { return c.node.App.Tasks() }
+func (c *Center) Tasks() *app.Tasks { return c.App().Tasks() }
 
 // App is the center itself, for all that the Center has no method for, like Pause. After Crash and Restart it is another one.
-func (c *Center) App() *app.App { return c.node.App }
+func (c *Center) App() *app.App { return c.node.Load().App }
+
+// Client is a client of the center's HTTP API, for consumers that lease tasks and for code that takes a client.Client. It works
+// after Crash and Restart, too.
+func (c *Center) Client(options ...client.Option) *client.Client {
+	transport := new(http.Transport)
+	c.world.Net().Enter(transport)
+	c.T.Cleanup(transport.CloseIdleConnections)
+	return client.New("http://"+nodeName+":8080", append(options, client.WithHTTPClient(&http.Client{Transport: transport}))...)
+}
+
+// Serve starts an HTTP server in memory, for a webhook: host is its name, like "shop". It returns the base URL, "http://shop:80".
+// The server ends with the test.
+func (c *Center) Serve(host string, h http.Handler) (base string) {
+	c.Helper()
+	base, stop := c.world.Net().Serve(c, host+":80", "http/1.1", h)
+	c.T.Cleanup(stop)
+	return base
+}
 
 // Submit stores a task. An error fails the test.
 func (c *Center) Submit(s client.Submit) client.Task {
@@ -84,18 +106,33 @@ func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000
 // Now is the virtual time, in UTC.
 func (c *Center) Now() time.Time { return time.Now().UTC() }
 
-// Advance lets time pass, and waits until all that is due then has been done.
+// Advance lets time pass, and waits until all that is due then has been done. One goroutine at a time may call it.
 func (c *Center) Advance(d time.Duration) {
+	c.Helper()
+	if !c.time.TryLock() {
+		c.Errorf("Advance(%s) while another Advance lets time pass: one goroutine of a test does that", d)
+		return
+	}
+	defer c.time.Unlock()
+	if d < 0 {
+		c.Errorf("Advance(%s): time does not go back", d)
+	}
 	c.world.Advance(d)
 	synctest.Wait()
 }
 
-// Fired returns the runs of a business type that have ended, in the order of their ends; of all types, if bizType is "".
+// Fired returns the runs of a business type that have ended, in the order of their ends; of all types, if bizType is "". A consumer
+// that leases tasks makes no run here.
 func (c *Center) Fired(bizType string) []Ran {
 	c.Helper()
 	names := make(map[uint64]string)
+	isThere := bizType == ""
 	for _, b := range c.App().BizTypes() {
 		names[uint64(b.ID)] = b.Name
+		isThere = isThere || b.Name == bizType
+	}
+	if !isThere {
+		c.Fatalf("there is no business type %q: there are %v", bizType, slices.Sorted(maps.Values(names)))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +150,7 @@ func (c *Center) runsOf(id client.ID) []Ran {
 	return slices.DeleteFunc(c.Fired(""), func(r Ran) bool { return r.Task.JobID != uint64(id) })
 }
 
-// Pending reads the tasks that are pending, in the order of their times. An error fails the test.
+// Pending reads the tasks that wait or run, in the order of their times. An error fails the test.
 func (c *Center) Pending() []client.Task {
 	c.Helper()
 	var list []client.Task
@@ -130,14 +167,20 @@ func (c *Center) Pending() []client.Task {
 	}
 }
 
-// RequireFired fails the test unless a task was run and its last run returned no error. It returns that run.
+// RequireFired fails the test unless a task was run and its last run returned no error. It returns that run. A run that a crash cut
+// off counts only if there is no other.
 func (c *Center) RequireFired(id client.ID) Ran {
 	c.Helper()
 	runs := c.runsOf(id)
 	if len(runs) == 0 {
-		c.Fatalf("task %s has not fired\n%s", id, c.Why(id))
+		c.Fatalf("task %s has not fired (a consumer that leases tasks makes no run here: look at the task's Status)\n%s", id, c.Why(id))
 	}
 	last := runs[len(runs)-1]
+	for _, r := range runs {
+		if !errors.Is(r.Err, ErrCrashed) {
+			last = r
+		}
+	}
 	if last.Err != nil {
 		c.Fatalf("task %s has fired %d times, the last time without success: %v\n%s", id, len(runs), last.Err, c.Why(id))
 	}
@@ -154,29 +197,56 @@ func (c *Center) RequireFiredAt(id client.ID, at time.Time) Ran {
 	return last
 }
 
-// RequireNotFired fails the test if a task was run, with success or without.
+// RequireNotFired fails the test if a task was run, with success or without, or if there is no such task. A run that is under way
+// has not ended, and is not seen.
 func (c *Center) RequireNotFired(id client.ID) {
 	c.Helper()
+	if len(c.hangs) == 0 { // else nobody can look
+		c.Get(id)
+	}
 	if runs := c.runsOf(id); len(runs) > 0 {
 		c.Fatalf("task %s has fired at %s: %v\n%s", id, moment(runs[0].Started), runs[0].Err, c.Why(id))
 	}
 }
 
 // Crash ends the center like the end of its process, and starts it again: what it had only in memory is gone. The context of
-// each run ends at once with the cause ErrCrashed; such a run is not recorded in the store and is run again.
+// each run ends at once with the cause ErrCrashed; such a run is not recorded in the store and is run again, when the center starts.
+// So a second Crash right after it cuts off that run, too.
 func (c *Center) Crash() {
 	c.Helper()
-	c.node.Crash()
-	c.node = c.world.Start(nodeName)
+	c.mustNotHang("Crash")
+	c.node.Load().Crash()
+	synctest.Wait()
+	c.start()
+}
+
+// start starts the center. A run that it starts at once has it already.
+func (c *Center) start() {
+	c.Helper()
+	n := c.world.Launch(nodeName)
+	c.node.Store(n)
+	if err := n.Ready(context.Background()); err != nil {
+		c.Fatalf("start of the center: %v", err)
+	}
+	synctest.Wait()
+}
+
+// mustNotHang fails a test whose center would wait for ever.
+func (c *Center) mustNotHang(verb string) {
+	c.Helper()
+	if len(c.hangs) > 0 {
+		c.Fatalf("%s while a database hangs: the center would wait for it, and nobody could call Mend; call Mend first", verb)
+	}
 }
 
 // Restart stops the center in order, like SIGTERM, and starts it again.
 func (c *Center) Restart() {
 	c.Helper()
-	if err := c.node.Shutdown(); err != nil {
-		c.Fatalf("stop of the center: %v", err)
+	c.mustNotHang("Restart")
+	if err := c.stop(); err != nil {
+		c.Fatal(err)
 	}
-	c.node = c.world.Start(nodeName)
+	c.start()
 }
 
 // LoseRedis ends Redis with all that it has: until Mend it answers nothing, and then it is empty.
@@ -192,8 +262,12 @@ func (c *Center) Hang(database int) {
 	if n := c.world.Config(nodeName).Store.Databases; database < 0 || database >= n {
 		c.Fatalf("database %d does not exist: there are %d, from 0 on", database, n)
 	}
+	c.hangs[database] = true
 	c.world.HangDatabase(database)
 }
 
 // Mend ends LoseRedis and each Hang.
-func (c *Center) Mend() { c.world.MendAll() }
+func (c *Center) Mend() {
+	clear(c.hangs)
+	c.world.MendAll()
+}

@@ -3,8 +3,11 @@ package toctest_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,4 +187,123 @@ func TestAFailedRunIsTriedAgain(t *testing.T) {
 			c.Errorf("runs: %v", runs)
 		}
 	}, toctest.With("order_close", flaky))
+}
+
+// A webhook is called, and called again if it fails.
+func TestTheReceiverOfAWebhookFailsOnce(t *testing.T) {
+	toctest.Run(t, func(c *toctest.Center) {
+		var calls atomic.Int32
+		url := c.Serve("shop", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if calls.Add(1) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		if url != "http://shop:80" {
+			c.Errorf("the receiver is at %s", url)
+		}
+		order := c.Submit(unpaid)
+		c.Advance(30 * time.Minute)
+		again := c.Get(order.JobID).ActionTime.Time() // after a pause that is partly random
+		c.Advance(again.Sub(c.Now()))
+		c.RequireFiredAt(order.JobID, again)
+	}, toctest.WithBizType(configs.BizType{Name: "order_close", Webhook: configs.Webhook{URL: "http://shop:80/close"}}, nil))
+}
+
+// pulled is a business type whose tasks consumers lease.
+var pulled = configs.BizType{Name: "order_close", Processor: configs.ProcessorPull, Pull: configs.Pull{TTR: time.Minute}}
+
+// A consumer that leases a task and does not settle it loses it to the next one.
+func TestAConsumerForgetsATask(t *testing.T) {
+	toctest.Run(t, func(c *toctest.Center) {
+		consumer := c.Client()
+		order := c.Submit(unpaid)
+		c.Advance(30 * time.Minute)
+		first, err := consumer.Lease(c.Context(), "order_close", client.AskLease{Max: 10})
+		if err != nil || len(first.Tasks) != 1 {
+			c.Fatalf("leased: %v, %v", first, err)
+		}
+		c.Advance(time.Minute)                                                                                 // the lease ends
+		second, err := consumer.Lease(c.Context(), "order_close", client.AskLease{Max: 10, Wait: time.Minute}) // until a scan has found that
+		if err != nil || len(second.Tasks) != 1 || second.Tasks[0].Attempt != 2 {
+			c.Fatalf("leased again: %v, %v", second, err)
+		}
+		_, err = consumer.Settle(c.Context(), client.Settlement{Lease: second.Tasks[0].Lease.String(), Do: client.Ack})
+		if got := c.Get(order.JobID); err != nil || got.Status != "processed" {
+			c.Errorf("the task is %s, %v", got.Status, err)
+		}
+	}, toctest.WithBizType(pulled, nil))
+}
+
+// A Worker of the Go client runs in the test, too. It ends before the test does.
+func TestAWorkerConsumes(t *testing.T) {
+	toctest.Run(t, func(c *toctest.Center) {
+		ctx, stop := context.WithCancel(c.Context())
+		worker := client.Worker{Client: c.Client(), BizType: "order_close", Logger: slog.New(slog.DiscardHandler), Process: func(ctx context.Context, _ client.LeasedTask) error {
+			return sleep(ctx, 5*time.Minute) // longer than a lease, which is extended
+		}}
+		ended := make(chan error)
+		go func() { ended <- worker.Run(ctx) }()
+		order := c.Submit(unpaid)
+		c.Advance(30 * time.Minute)
+		c.Crash()
+		c.Advance(10 * time.Minute)
+		if got := c.Get(order.JobID); got.Status != "processed" || got.Attempts != 0 {
+			c.Errorf("the task is %s after %d failed runs", got.Status, got.Attempts)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
+	}, toctest.WithBizType(pulled, nil))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// A run that a crash cut off is known when Crash returns, and a run that starts again at once has the new center.
+func TestACrashIsOverWhenItReturns(t *testing.T) {
+	for _, mode := range []string{configs.ModeScan, configs.ModeRedis} {
+		var c *toctest.Center
+		chain := processor.Func(func(ctx context.Context, got task.Task) error {
+			if err := sleep(ctx, 10*time.Second); err != nil || got.BizID > 100 {
+				return err
+			}
+			_, err := c.Tasks().Submit(ctx, client.Submit{BizType: "order_close", BizID: 100 + got.BizID, Now: true})
+			return err
+		})
+		toctest.Run(t, func(center *toctest.Center) {
+			c = center
+			order := c.Submit(unpaid)
+			c.Advance(30 * time.Minute)
+			for crashes := range 2 { // after a third one the task would be dead
+				c.Advance(2 * time.Second)
+				c.Crash()
+				if got := len(c.Fired("order_close")); got != crashes+1 {
+					c.Fatalf("%d runs ended after %d crashes", got, crashes+1)
+				}
+			}
+			c.Advance(time.Minute)
+			c.RequireFired(order.JobID)
+			if runs := c.Fired("order_close"); len(runs) != 4 || runs[3].Task.BizID != 142 {
+				c.Errorf("runs: %v", runs)
+			}
+		}, toctest.WithBizType(configs.BizType{Name: "order_close", Mode: mode}, chain))
+	}
+}
+
+// A test may end while Redis is away.
+func TestATestEndsWithoutRedis(t *testing.T) {
+	toctest.Run(t, func(c *toctest.Center) {
+		order := c.Submit(unpaid)
+		c.LoseRedis()
+		c.Restart()
+		c.Advance(35 * time.Minute)
+		c.RequireFired(order.JobID)
+	}, toctest.WithBizType(configs.BizType{Name: "order_close", Mode: configs.ModeRedis}, newShop()))
 }

@@ -24,12 +24,12 @@
 // They are those of synctest:
 //
 //   - Nothing in the test uses real sockets or other processes: a goroutine that waits for these holds the time up for ever.
-//     Databases in files, as SQLite, are fine; net.Pipe and httptest servers on it are, too.
+//     Databases in files, as SQLite, are fine. A service that answers requests is a server of Center.Serve, in memory.
 //   - All that the test starts must end before its function returns, or in a Cleanup of the Center: goroutines, sql.DBs,
 //     HTTP clients (CloseIdleConnections).
 //   - Channels, sync.Conds and timers that the test uses are made inside of it.
-//   - Use the Center as the test: it is its *testing.T. The t outside must not be used inside. There are no subtests and no
-//     t.Parallel inside; around Run there may be.
+//   - Use the Center as the test: it is its *testing.T. The t outside must not be used inside. There are no subtests, no
+//     t.Parallel and no second Run inside; around Run there may be.
 //
 // # Results
 //
@@ -40,8 +40,11 @@ package toctest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,7 +69,7 @@ type options struct {
 
 type typed struct {
 	bizType   configs.BizType
-	processor processor.Processor
+	processor processor.Processor // nil: it is shipped, or consumers pull
 }
 
 // With adds a business type and the processor that runs its tasks. The type has the scan engine and the defaults of
@@ -76,7 +79,11 @@ func With(name string, p processor.Processor) Option {
 }
 
 // WithBizType adds a business type and the processor that runs its tasks. Zero fields of b get the defaults of
-// configs.DefaultBizType; a zero ID gets one that is free. Mode is the engine: configs.ModeScan or configs.ModeRedis.
+// configs.DefaultBizType, unless b was made by it: so MaxRetries 0 is 16 here, and none there. A zero ID gets one that is free.
+// Mode is the engine: configs.ModeScan or configs.ModeRedis.
+//
+// Without a processor (nil) it is the one that b names: b.Webhook.URL is a server of Center.Serve, or b.Processor is
+// configs.ProcessorPull and Center.Client leases its tasks.
 func WithBizType(b configs.BizType, p processor.Processor) Option {
 	return func(o *options) { o.types = append(o.types, typed{b, p}) }
 }
@@ -97,22 +104,25 @@ func Run(t *testing.T, f func(c *Center), opts ...Option) {
 	}
 	o.number()
 	synctest.Test(t, func(t *testing.T) {
-		c := &Center{T: t}
+		c := &Center{T: t, hangs: make(map[int]bool), runs: make(map[*Ran]bool)}
 		c.world = virtual.New(t, virtual.Config{
 			Configure: o.configure,
+			HTTP:      true,
 			Options: func(string) []app.Option {
 				var list []app.Option
 				for _, b := range o.types {
-					list = append(list, app.WithBizType(b.bizType, b.processor))
+					if b.processor != nil {
+						list = append(list, app.WithBizType(b.bizType, b.processor))
+					}
 				}
 				return append(list, app.WithMiddleware(c.record))
 			},
 		})
-		c.node = c.world.Start(nodeName)
+		c.start()
 		f(c)
 		c.world.MendAll()
-		if err := c.node.Shutdown(); err != nil {
-			t.Errorf("stop of the center: %v", err)
+		if err := c.stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -138,6 +148,12 @@ func (o *options) number() {
 // configure changes a configuration.
 func (o *options) configure(c *configs.Config) {
 	given := *c
+	c.HTTP.Console = false // it looks at the cluster each second
+	for _, b := range o.types {
+		if b.processor == nil {
+			c.BizTypes = append(c.BizTypes, b.bizType.WithDefaults())
+		}
+	}
 	for _, change := range o.change {
 		change(c)
 	}
@@ -177,16 +193,10 @@ type recorder struct {
 }
 
 func (r recorder) Process(ctx context.Context, t task.Task) (err error) {
-	started, ended := time.Now().UTC(), false
-	defer func() {
-		if !ended { // a panic, or runtime.Goexit
-			err = errors.New("the processor did not return")
-			r.center.add(ctx, t, started, err)
-		}
-	}()
+	end := r.center.begin(t)
+	err = errors.New("the processor panicked, or ended its goroutine (runtime.Goexit, FailNow)")
+	defer func() { end(ctx, err) }()
 	err = r.Processor.Process(ctx, t)
-	ended = true
-	r.center.add(ctx, t, started, err)
 	return err
 }
 
@@ -196,24 +206,55 @@ type batchRecorder struct {
 }
 
 func (r batchRecorder) ProcessBatch(ctx context.Context, list []task.Task) []error {
-	started, tasks := time.Now().UTC(), slices.Clone(list)
+	ends := make([]func(context.Context, error), len(list))
+	for i, t := range list {
+		ends[i] = r.center.begin(t)
+	}
 	errs := r.batch.ProcessBatch(ctx, list)
-	if len(errs) == len(tasks) { // else each task is run by Process
-		for i, t := range tasks {
-			r.center.add(ctx, t, started, errs[i])
+	for i, end := range ends {
+		if len(errs) == len(ends) {
+			end(ctx, errs[i])
+		} else { // each task is run by Process
+			end(ctx, errNoRun)
 		}
 	}
 	return errs
 }
 
-// add records a run.
-func (c *Center) add(ctx context.Context, t task.Task, started time.Time, err error) {
-	if errors.Is(context.Cause(ctx), ErrCrashed) {
-		err = ErrCrashed
-	}
+// errNoRun ends a run that was none.
+var errNoRun = errors.New("no run")
+
+// begin records the start of a run, and returns what records its end.
+func (c *Center) begin(t task.Task) (end func(context.Context, error)) {
+	r := &Ran{Task: t, Started: time.Now().UTC()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ran = append(c.ran, Ran{Task: t, Started: started, Ended: time.Now().UTC(), Err: err})
+	c.runs[r] = true
+	return func(ctx context.Context, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.runs, r)
+		if errors.Is(context.Cause(ctx), ErrCrashed) {
+			err = ErrCrashed
+		}
+		if r.Ended, r.Err = time.Now().UTC(), err; err != errNoRun {
+			c.ran = append(c.ran, *r)
+		}
+	}
+}
+
+// stop stops the center in order. The error names the runs that were under way.
+func (c *Center) stop() error {
+	c.mu.Lock()
+	var text strings.Builder
+	for r := range c.runs {
+		fmt.Fprintf(&text, "\nthe run of task %d has not ended since %s: let it end first, by Advance", r.Task.JobID, moment(r.Started))
+	}
+	c.mu.Unlock()
+	if err := c.node.Load().Shutdown(); err != nil {
+		return fmt.Errorf("stop of the center: %w%s", err, &text)
+	}
+	return nil
 }
 
 // Center is a running center, and the test that it is a part of. Its methods fail the test where they cannot do what they say.
@@ -221,8 +262,11 @@ type Center struct {
 	*testing.T
 
 	world *virtual.World
-	node  *virtual.Node
+	node  atomic.Pointer[virtual.Node]
+	time  sync.Mutex // held by Advance
+	hangs map[int]bool
 
-	mu  sync.Mutex
-	ran []Ran
+	mu   sync.Mutex
+	ran  []Ran
+	runs map[*Ran]bool // under way
 }

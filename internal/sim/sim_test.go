@@ -53,6 +53,9 @@ func simulate(t *testing.T, o sim.Options) {
 	if testing.Short() {
 		t.Skip("-short: simulations keep the machine busy")
 	}
+	if *seeds == 0 || *nodes < 0 || *length <= 0 || *rate < 0 {
+		t.Fatal("nothing to run: -seeds and -length are more than 0, -nodes and -rate not less")
+	}
 	first, last := uint64(1), *seeds
 	if *seed > 0 {
 		first, last = *seed, *seed
@@ -89,6 +92,19 @@ func report(t *testing.T, n uint64, o sim.Options, r sim.Result) {
 		}
 	}
 	if len(r.Breaches) > 0 {
-		t.Logf("%v\nonce more: go test ./internal/sim -run '^%s$' -seed=%d -nodes=%d -length=%s", counts, strings.Split(t.Name(), "/")[0], n, o.Nodes, o.Length)
+		t.Logf("%v\nonce more: go test ./internal/sim -run '^TestSim$' -seed=%d -nodes=%d -length=%s%s", counts, n, o.Nodes, o.Length, others(o))
 	}
+}
+
+// others is the flags of a run that are not the default.
+func others(o sim.Options) (text string) {
+	if o.Small {
+		text += " -small"
+	}
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "rate" || f.Name == "calm" || f.Name == "only" {
+			text += fmt.Sprintf(" '-%s=%s'", f.Name, f.Value)
+		}
+	})
+	return text
 }

@@ -128,6 +128,15 @@ func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Res
 		}
 	}
 	if !o.Calm {
+		kinds := []string{"poison", "operations"}
+		for _, a := range slices.Concat(w.serverFaults(), w.settingFaults()) {
+			kinds = append(kinds, a.kind)
+		}
+		for _, kind := range o.Only {
+			if !slices.Contains(kinds, kind) {
+				t.Fatalf("there is no kind of fault %q: there are %q", kind, kinds)
+			}
+		}
 		if o.Only == nil || slices.Contains(o.Only, "poison") {
 			load.Poisons.Store(poisons)
 		}

@@ -152,6 +152,8 @@ func (w *World) close() {
 	for _, stop := range w.stopServers {
 		stop()
 	}
+	// go-redis looks for a server that is away once a second, and sees only then that its pool is closed.
+	time.Sleep(2 * time.Second)
 }
 
 // Net is the network. The nodes have their names in it, and the servers redis, consul, database-0, database-1 …
