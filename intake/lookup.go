@@ -136,6 +136,9 @@ type List struct {
 	After   uint64       // the Next of the page before; 0: the first page
 	AsOf    time.Time    // the AsOf of the page before
 	Limit   int          // at most MaxPage; 0: DefaultPage
+	// Leased: only tasks that a consumer has, or had when its lease ended, and the one whose dedup_key is LeasedOr.
+	Leased   bool
+	LeasedOr string
 }
 
 // Page is a part of a look-up's result.
@@ -165,7 +168,8 @@ func (s *Service) List(ctx context.Context, q List) (Page, error) {
 		asOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
 	}
 	list, err := s.cfg.Store.List(ctx, bizID,
-		store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1})
+		store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1,
+			Leased: q.Leased, LeasedOr: q.LeasedOr})
 	p := page(list, limit)
 	p.AsOf = asOf
 	return p, err

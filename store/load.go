@@ -142,7 +142,10 @@ type Filter struct {
 	Status  *task.Status
 	After   uint64    // job_id of the last task of the previous page; 0 for the first page
 	AsOf    time.Time // only tasks that were submitted by then (gmt_create); zero: all
-	Limit   int
+	Leased  bool      // only tasks that a consumer has, or had when its lease ended, and the one with LeasedOr
+	// LeasedOr is a dedup_key.
+	LeasedOr string
+	Limit    int
 }
 
 // List reads tasks of one biz_id in the order of their job_ids, that is, of
@@ -165,6 +168,9 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 		}
 		if !f.AsOf.IsZero() {
 			q = q.Where("gmt_create <= ?", s.backend.timeArg(f.AsOf))
+		}
+		if f.Leased {
+			q = q.Where("(lease IS NOT NULL OR dedup_key = ?)", f.LeasedOr)
 		}
 		return q.Order("job_id").Limit(f.Limit).Find(&rows)
 	})

@@ -132,6 +132,20 @@ func lists(t *testing.T, p place) {
 	require.Equal(t, nine, paged)
 	require.Empty(t, list(store.Filter{After: math.MaxInt64, Limit: 7}))
 
+	keyed := f.put(t, task.Task{BizID: 9, BizType: 1, ActionTime: f.in(0), DedupKey: "youzan"})[0]
+	end := f.in(60)
+	_, err := f.Move(t.Context(), store.Move{JobID: nine[7].JobID, From: task.Pending, To: task.Pending,
+		Set: store.Set{ActionTime: &end, KeepDue: true, Lease: new(task.LeaseUntil(task.NewLease(end), end))}})
+	require.NoError(t, err)
+	idsOf := func(list []task.Task) (ids []uint64) {
+		for _, one := range list {
+			ids = append(ids, one.JobID)
+		}
+		return ids
+	}
+	require.Equal(t, []uint64{nine[7].JobID}, idsOf(list(store.Filter{Leased: true, Limit: 100})))
+	require.Equal(t, []uint64{nine[7].JobID, keyed.JobID}, idsOf(list(store.Filter{Leased: true, LeasedOr: "youzan", Limit: 100})))
+
 	got, err := f.List(t.Context(), 25, store.Filter{Limit: 100})
 	require.NoError(t, err)
 	require.Empty(t, got, "a biz_id of the same table without tasks")

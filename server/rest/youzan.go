@@ -176,7 +176,10 @@ func isYouzans(t *task.Task) bool { return t.DedupKey == youzanKey }
 // youzanOpen finds the first two jobs with an id that are not over; of one topic, if the command names it. It holds no more than a
 // page of the pending tasks of the id in memory.
 func (a *handlers) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Task, err error) {
-	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Status: new(task.Pending), Limit: youzanPage}
+	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Status: new(task.Pending), Limit: youzanPage, Leased: true}
+	if c.Command == "delete" {
+		q.LeasedOr = youzanKey
+	}
 	for {
 		p, err := a.desk.List(ctx, q)
 		if err != nil {
