@@ -300,10 +300,10 @@ func TestACrashIsOverWhenItReturns(t *testing.T) {
 // A test may end while Redis is away.
 func TestATestEndsWithoutRedis(t *testing.T) {
 	toctest.Run(t, func(c *toctest.Center) {
-		order := c.Submit(unpaid)
+		order := c.Submit(client.Submit{BizType: "order_close", BizID: 42, Delay: time.Minute})
 		c.LoseRedis()
 		c.Restart()
-		c.Advance(35 * time.Minute)
+		c.Advance(2 * time.Minute)
 		c.RequireFired(order.JobID)
 	}, toctest.WithBizType(configs.BizType{Name: "order_close", Mode: configs.ModeRedis}, newShop()))
 }
