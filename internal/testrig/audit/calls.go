@@ -105,12 +105,26 @@ func (h *calls) addChange(c *Change) {
 	case c.Done == Made:
 		h.add(what, sent, answered, func(r row) []row { return one(m.change(r, c)) })
 	case c.Done == Unknown:
-		h.maybe(what, sent, func(r row) []row { return one(m.change(r, c)) })
+		h.maybe(what, sent, func(r row) []row {
+			after := one(m.change(r, c))
+			if h.mayComeLate(c) {
+				zombie := *c
+				zombie.Hand = true
+				after = append(after, one(m.change(r, &zombie))...)
+			}
+			return after
+		})
 	case c.Conflict == task.ConflictRunning: // others may read the record of a run's end before its node has the store's answer
 		h.add(what, sent-int64(time.Second), answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	case c.Mismatch || c.ByState:
 		h.add(what, sent, answered, func(r row) []row { return one(r, m.refuses(r, c)) })
 	}
+}
+
+// mayComeLate reports whether a fault may have held up the statement of a change without an answer. If its node has lost the partition
+// meanwhile, the database makes the change all the same, like a hand's: the next owner may have read the row, and may run the task.
+func (h *calls) mayComeLate(c *Change) bool {
+	return slices.ContainsFunc(h.Faults, func(f *Fault) bool { return !f.Begin.After(c.Answered) && !f.Whole.Before(c.Sent) })
 }
 
 // addRun adds a run: the row is read for it, it starts, and it ends.

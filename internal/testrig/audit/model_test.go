@@ -60,6 +60,9 @@ func TestModel(t *testing.T) {
 		"perhaps cancelled, then refused":     {[]*Change{cancels(false, 5, Unknown), refusedAs(cancels(false, 6, Refused), task.ConflictCancelled)}, nil, called, true},
 		"refused by a cancel that came after": {[]*Change{refusedAs(cancels(false, 5, Refused), task.ConflictCancelled), cancels(false, 6, Unknown)}, nil, called, false},
 
+		"perhaps moved, and fired at the old time": {[]*Change{moves(false, 9.5, Unknown, 14)}, fired, stands(task.Processed, 14, 0), false},
+		"perhaps moved behind a fault, and fired at the old time": {[]*Change{moves(false, 20.1, Unknown, 28)},
+			runs(ran(onlyOfTwo, ok, 10, 20.5, 20.6, 0)), stands(task.Processed, 28, 0), true},
 		"moved, and fired at the old time":    {[]*Change{moves(false, 9.5, Made, 14)}, fired, stands(task.Processed, 14, 0), false},
 		"moved by hand, and fired just after": {[]*Change{moves(true, 9.5, Made, 14)}, fired, stands(task.Processed, 14, 0), true},
 		"moved by hand, and fired long after": {[]*Change{moves(true, 8, Made, 14)}, fired, stands(task.Processed, 14, 0), false},
