@@ -78,11 +78,11 @@ func (a *App) build() error {
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis, redisTLS, a.opts.outside.Dial), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
-		StoreID: a.StoreID, Tick: configs.LongestPause(schedule), Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
+		SweepAfter: a.cfg.Redis.SweepAfter, StoreID: a.StoreID, Tick: configs.LongestPause(schedule), Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
 	})
 	a.timer.SetTypes(redisBizTypes(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
-		Timer: a.timer, SweepAfter: a.cfg.Redis.SweepAfter, Nodes: nodes,
+		Timer: a.timer, Nodes: nodes,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, DeadRetention: a.cfg.Store.DeadRetention, AuditRetention: a.cfg.Store.AuditRetention,

@@ -52,7 +52,7 @@ func (a *App) newMembership() (membership, error) {
 		Node: a.node, Layout: a.layout, Consul: consul, Token: a.consulToken, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
 		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
-		Died: func() { a.timer.Recheck() }, Waiting: a.beginWaiting,
+		Died: func() { a.timer.Reread() }, Waiting: a.beginWaiting,
 		Worker: func(n int) {
 			if err := a.ids.SetWorker(n); err != nil {
 				log.Error("worker number refused", "error", err) // impossible: the cluster leases from the same range

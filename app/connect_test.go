@@ -19,7 +19,7 @@ import (
 )
 
 // redisRules are the rules of docs/redis-engine.md for a user of Redis.
-const redisRules = "~%[1]s* ~prepare_{%[1]s* ~dead_{%[1]s* ~marker_{%[1]s* &%[1]stoc:wake +@all -@dangerous +info +config|get"
+const redisRules = "~%[1]s* ~prepare_{%[1]s* ~dead_{%[1]s* &%[1]stoc:wake +@all -@dangerous +info +config|get"
 
 // aclUser makes a user of a Redis with these rules, and returns the configuration with which it is used.
 func aclUser(t *testing.T, admin *redis.Client, cfg configs.Config, name, rules string) configs.Config {

@@ -28,6 +28,7 @@ type gate struct{ *App }
 func (g gate) SetPaused(bizTypes []uint64) {
 	g.queue.SetPaused(bizTypes)
 	g.scanner.Tick() // for what is not paused any more
+	g.timer.Reread()
 }
 
 // Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until

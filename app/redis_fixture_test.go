@@ -21,13 +21,12 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// onRedis makes the business type of a configuration one of mode redis. The
-// sweep comes after all patience of the tests: what it would hide is seen.
+// onRedis makes the business type of a configuration one of mode redis. Submits
+// put the tasks of the next hour into Redis.
 func onRedis(cfg configs.Config, addrs ...string) configs.Config {
 	cfg.Redis.Addrs = addrs
-	cfg.Redis.SweepAfter = 5 * time.Minute
 	cfg.Store.TablesPerDatabase, cfg.Cluster.Partitions = 8, 64
-	cfg.BizTypes[0].Mode = configs.ModeRedis
+	cfg.BizTypes[0].Mode, cfg.BizTypes[0].Horizon = configs.ModeRedis, time.Hour
 	return cfg
 }
 

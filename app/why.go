@@ -52,7 +52,10 @@ func (a *App) whyFacts(f *why.Facts) {
 	if f.Place == dispatch.Slot && f.Task.Status == task.Pending && f.Queue.Seen.State == queue.Absent {
 		ctx, cancel := context.WithTimeout(context.Background(), findWithin)
 		defer cancel()
-		f.Found.Lacks, f.Found.At, f.Found.Err = a.timer.Find(ctx, &f.Task)
+		var there bool
+		if there, f.Found.Lacks, f.Found.At, f.Found.Err = a.timer.Find(ctx, &f.Task); !there && !f.Found.Lacks && f.Found.Err == nil {
+			f.Place = dispatch.Store // until a read finds its row
+		}
 	}
 	load, stats := a.runner.Load(b.ID, id), a.queue.Stats(b.ID)
 	f.Run.Timeout = load.Timeout

@@ -224,8 +224,9 @@ type Redis struct {
 	// Prefix is a text before every topic in the names of keys: at most 64 letters, digits
 	// or _ . : -. Each center on a Redis needs a different one. Defaults to "".
 	Prefix string `yaml:"prefix"`
-	// SweepAfter is the time for which a pending task may be overdue before the scanner puts
-	// it into Redis again: 100ms to 24h. Defaults to 10s.
+	// SweepAfter is the time for which a pending task may be overdue before it belongs to the
+	// backlog: what Redis lacks of that is put there when the slot has nothing else that is
+	// due. 100ms to 24h. Defaults to 10s.
 	SweepAfter time.Duration `yaml:"sweep_after"`
 	// OutageAfter is the time for which Redis may be away before the scanner fires its tasks
 	// instead: 100ms to 24h. Defaults to 5s.
@@ -396,8 +397,8 @@ type BizType struct {
 	// Topic is the name of its slots in Redis: at most 64 letters, digits or _ . : -,
 	// unique. "" means the name. Defaults to "".
 	Topic string `yaml:"topic"`
-	// Horizon is the time ahead for which tasks are kept in Redis: 10s or more. 0 keeps all
-	// of them there. Defaults to 1h.
+	// Horizon is the time ahead for which a submit puts its task into Redis: 10s or more, and
+	// no less than two pauses of scan.schedule need. 0 puts all of them there. Defaults to 30s.
 	Horizon time.Duration `yaml:"horizon"`
 	// Visibility is the time after which Redis takes back a task that a dead node has
 	// claimed: no less than the timeout. 0 means 60s, or the timeout where that is longer.

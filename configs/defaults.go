@@ -75,7 +75,7 @@ func DefaultBizType() BizType {
 		Coalesce:   CoalesceNone,
 		Kafka:      KafkaOut{Key: KeyBizID},
 		Pull:       Pull{TTR: time.Minute, MaxInFlight: 10_000},
-		Horizon:    time.Hour,
+		Horizon:    30 * time.Second,
 	}
 }
 

@@ -162,9 +162,9 @@ biz_types:
 	require.NoError(t, err)
 	require.Equal(t, []BizType{
 		{ID: 18446744073709551615, Name: "plain", Mode: "scan", Processor: "log", Workers: 64, Timeout: 30 * time.Second,
-			OnExpire: "dead", Coalesce: "none", Kafka: KafkaOut{Key: KeyBizID}, Pull: Pull{TTR: time.Minute, MaxInFlight: 10_000}, MaxRetries: 16, Cuts: 3, Backoff: Backoff{Min: time.Second, Max: 10 * time.Minute}, Topic: "plain", Horizon: time.Hour, Visibility: time.Minute},
+			OnExpire: "dead", Coalesce: "none", Kafka: KafkaOut{Key: KeyBizID}, Pull: Pull{TTR: time.Minute, MaxInFlight: 10_000}, MaxRetries: 16, Cuts: 3, Backoff: Backoff{Min: time.Second, Max: 10 * time.Minute}, Topic: "plain", Horizon: 30 * time.Second, Visibility: time.Minute},
 		{ID: 2, Name: "hook", Mode: "scan", Processor: "webhook", Webhook: Webhook{URL: "https://example.com/x"}, Workers: 64, Timeout: 30 * time.Second,
-			OnExpire: "dead", Coalesce: "none", Kafka: KafkaOut{Key: KeyBizID}, Pull: Pull{TTR: time.Minute, MaxInFlight: 10_000}, MaxRetries: 0, Cuts: 3, Backoff: Backoff{Min: 5 * time.Second, Max: 10 * time.Minute}, Topic: "t", Horizon: time.Hour, Visibility: time.Minute},
+			OnExpire: "dead", Coalesce: "none", Kafka: KafkaOut{Key: KeyBizID}, Pull: Pull{TTR: time.Minute, MaxInFlight: 10_000}, MaxRetries: 0, Cuts: 3, Backoff: Backoff{Min: 5 * time.Second, Max: 10 * time.Minute}, Topic: "t", Horizon: 30 * time.Second, Visibility: time.Minute},
 		{ID: 3, Name: "slow", Mode: "scan", Processor: "my_go", Workers: 64, Timeout: 5 * time.Minute,
 			OnExpire: "dead", Coalesce: "none", Kafka: KafkaOut{Key: KeyBizID}, Pull: Pull{TTR: time.Minute, MaxInFlight: 10_000}, MaxRetries: 16, Cuts: 3, Backoff: Backoff{Min: time.Second, Max: 10 * time.Minute}, Topic: "slow", Horizon: 0, Visibility: 5 * time.Minute},
 	}, c.BizTypes)

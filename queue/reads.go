@@ -3,6 +3,8 @@ package queue
 import (
 	"slices"
 	"time"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // reads has the open reads of one partition, and the tasks that left the queue during them. A row is current if
@@ -74,4 +76,13 @@ func (r *Read) End() {
 // addTombstone keeps out stale rows of a task that has just left the queue.
 func (q *Queue) addTombstone(partition int, jobID uint64) {
 	q.reads[partition].add(jobID, q.nextSeq())
+}
+
+// Absent returns the rows whose tasks are not in the queue, and have not left it since the read began. It reuses rows.
+func (r *Read) Absent(rows []task.Task) []task.Task {
+	r.queue.mu.Lock()
+	defer r.queue.mu.Unlock()
+	return slices.DeleteFunc(rows, func(t task.Task) bool {
+		return r.queue.entries[t.JobID] != nil || r.queue.reads[r.partition].stale(t.JobID, r.began)
+	})
 }

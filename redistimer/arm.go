@@ -15,11 +15,11 @@ import (
 type armCall struct {
 	server *server
 	tasks  []task.Task
-	keep   bool            // see slots.ArmRequest
+	keep   bool            // see slots.ArmRequest.KeepUntil
 	done   *sync.WaitGroup // of the call of Place
 }
 
-// armTimeout is how long a caller waits until its tasks are armed. It need not wait longer: the sweep finds
+// armTimeout is how long a caller waits until its tasks are armed. It need not wait longer: a read finds
 // tasks that are not armed.
 const armTimeout = 100 * time.Millisecond
 
@@ -30,7 +30,7 @@ const maxArming = 100_000
 // them into their slots. Any node may call it; the owner of the slot is woken. (Forget removes a task that was
 // moved beyond the horizon.)
 //
-// Arming cannot fail for the caller. Tasks that could not be armed are counted, and the sweep finds them.
+// Arming cannot fail for the caller. Tasks that could not be armed are counted, and a read finds them.
 func (t *Timer) Place(tasks ...task.Task) { t.arm(tasks, false) }
 
 // Confirm implements dispatch.Timer. It arms what the slots lack of tasks that were stored some time ago.
@@ -43,13 +43,11 @@ func (t *Timer) arm(tasks []task.Task, keep bool) {
 	t.mu.Lock()
 	for i := range tasks {
 		bt := t.bizTimers[tasks[i].BizType]
-		if bt == nil || tasks[i].ActionTime.After(bt.armUntil(now)) {
+		if bt == nil || tasks[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
 			continue
 		}
 		switch s := t.slotOf(bt, tasks[i].JobID); {
 		case !s.isServed():
-			// The scan engine serves the slot now, and it is filled when Redis is back.
-			t.recordUnarmed(s)
 			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		case s.server.isSilent(now):
 			silent = append(silent, tasks[i])
@@ -119,7 +117,9 @@ func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
 		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
-			t.recordUnarmed(t.slotOf(bt, tasks[i].JobID))
+			if s := t.slotOf(bt, tasks[i].JobID); s.isOwned() && s.isReachable() && s.server.silentSince.IsZero() && s.server.writeErr == nil {
+				t.readSoon(s.slot.Partition, forNear)
+			}
 			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
 	}
@@ -171,7 +171,11 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			if !ok {
 				n = len(b.list)
 				index[key{s, a.keep}] = n
-				b.list, b.states, b.rows = append(b.list, slots.ArmRequest{Slot: s.slot, Keep: a.keep}), append(b.states, s), append(b.rows, nil)
+				one := slots.ArmRequest{Slot: s.slot}
+				if a.keep {
+					one.KeepUntil = t.cfg.Now().Add(time.Second)
+				}
+				b.list, b.states, b.rows = append(b.list, one), append(b.states, s), append(b.rows, nil)
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
 			if h := s.inflight[row.JobID]; h.claims > 0 {
@@ -193,7 +197,7 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 		t.recordWrite(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
-			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; the sweep finds them", "topic", b.list[i].Slot.Topic, "partition",
+			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; a read finds them", "topic", b.list[i].Slot.Topic, "partition",
 				b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
 			continue
 		}
@@ -289,8 +293,8 @@ func (t *Timer) flushRemovals(batch []removal) {
 			continue
 		}
 		s := t.slotOf(bt, rows[i].JobID)
-		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(bt.armUntil(now)) {
-			if s.isServed() { // otherwise it is filled once it is served
+		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
+			if s.isServed() { // otherwise a read finds it once it is served
 				again = addPart(again, s.server, rows[i])
 			}
 			continue

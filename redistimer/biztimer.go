@@ -30,60 +30,39 @@ type bizTimer struct {
 // slotState is this node's view of a slot.
 type slotState struct {
 	slot          slots.Slot
-	server        *server       // that has the slot, as far as known
-	group         *group        // of its server and type
-	guard         bool          // it is polled for all slots of its partition at its server
-	inRound       bool          // a round polls it: recovery must not mistake the claims of that round for orphans
-	term          uint64        // of the partition when the slot became ours; 0: it is not ours
-	head          time.Time     // when the first task is due, as far as known; zero: empty
-	announcedHead time.Time     // the earliest head announced since the last poll, which the answer may not include
-	lastPoll      time.Time     // when Redis was last asked
-	lateClaimed   bool          // the last claim took from the backlog that catch_up limits
-	pollNow       bool          // poll it in the next round, even if it is quiet
-	skew          time.Duration // how far Redis's clock is behind ours; a task is due by the clock of its owner
-	clock         time.Time     // Redis's, as it was at clockRead
-	clockRead     time.Time     // by time.Now
+	server        *server   // that has the slot, as far as known
+	group         *group    // of its server and type
+	inRound       bool      // a round polls it: recovery must not mistake the claims of that round for orphans
+	term          uint64    // of the partition when the slot became ours; 0: it is not ours
+	head          time.Time // when the first task is due, as far as known; zero: empty
+	announcedHead time.Time // the earliest head announced since the last poll, which the answer may not include
+	lastPoll      time.Time // when Redis was last asked
+	lateClaimed   bool      // the last claim took from the backlog that catch_up limits
+	pollNow       bool      // poll it in the next round
 
-	// covered is the time up to which all rows are in Redis; zero: unknown.
-	covered         time.Time
-	repairReason    string                  // why the slot must be filled from the store; "": it need not
+	seen            seen                    // by the last read; zero: none in this term
+	hasMore         bool                    // the last read left some of its backlog in the store
 	orphansBefore   time.Time               // claims before then that are not inflight are to be rolled back; zero: there are none
 	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
 	inflight        map[uint64]inflightTask // claimed by this node, not settled
 	inflightClaims  int                     // the number of claims in inflight
 
-	marker        string    // the marker that this node has set; "": none
-	markerRenewed time.Time // when the marker was set or last renewed
-	answered      bool      // Redis has answered since the slot became ours
-	foreign       bool      // it has the marker of another store; the scan engine serves our tasks
-	displacedHead time.Time // the head before an earlier task came; zero once it was seen again
-	vanishedHead  time.Time // when the head was due that is missing in Redis; zero: none
+	differs Differences // of the last read
+	ghosts  int         // tasks that were claimed since then, and not pending for longer
 
-	differs Differences // of the last comparison with the rows
-
-	unarmed          bool      // some tasks were never armed since the last fill, so the marker overstates coverage
 	unreachableSince time.Time // since when Redis does not answer for it; zero: it answers
 	fallback         bool      // it has been unreachable for so long that the scan engine serves it
 }
 
 // isServed reports whether this engine serves the slot.
-func (s *slotState) isServed() bool { return !s.fallback && !s.foreign }
+func (s *slotState) isServed() bool { return !s.fallback && !s.server.foreign }
+
+// isReachable reports whether Redis serves the slot, as far as known.
+func (s *slotState) isReachable() bool {
+	return s.isServed() && s.unreachableSince.IsZero() && s.server.isKnown
+}
 
 func (s *slotState) isOwned() bool { return s.term != 0 }
-
-const (
-	// quietFrom is the least time until the head of a quiet slot is due.
-	quietFrom = 10 * time.Second
-	// quietRenew is the interval at which the queues of a quiet slot are renewed, if they have tasks.
-	quietRenew = time.Hour
-)
-
-// isQuiet reports whether the slot has nothing to do for a while. A quiet slot is not polled and has no marker.
-// A wake-up announces a new head, and the guard of its partition shows whether Redis has lost it.
-func (s *slotState) isQuiet(now time.Time) bool {
-	return !s.guard && !s.pollNow && !s.foreign && len(s.inflight) == 0 && s.unreachableSince.IsZero() &&
-		(s.head.IsZero() || s.head.Sub(now) > quietFrom)
-}
 
 // inflightTask counts this node's claims of one task. There is a second claim if the first is being settled, or
 // if Redis has lost the first.
@@ -120,12 +99,6 @@ func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
 	}
 }
 
-// setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the
-// answer. A slow answer has wide bounds, so it is not mistaken for a clock that is behind.
-func (s *slotState) setSkew(least, most time.Duration) {
-	s.skew = max(least, min(s.skew, most)).Round(time.Millisecond)
-}
-
 func newBizTimer(b BizType, partitions int) *bizTimer {
 	bt := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
 	for p := range bt.slots {
@@ -137,26 +110,16 @@ func newBizTimer(b BizType, partitions int) *bizTimer {
 // forever is later than any task.
 var forever = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// armUntil is the horizon within which a submit arms its tasks.
-func (b *BizType) armUntil(now time.Time) time.Time {
+// armUntil is the time up to which tasks are armed.
+func (t *Timer) armUntil(b *BizType, now time.Time) time.Time {
 	if b.Horizon == 0 {
 		return forever
 	}
-	return now.Add(b.Horizon)
+	return now.Add(max(b.Horizon, t.leastHorizon()))
 }
 
-// margin is the distance between the horizon of submits and that of fills. It covers clock skew and commit
-// time, so that a fill always finds a task that was just beyond the horizon of its submit.
-func (b *BizType) margin() time.Duration { return min(b.Horizon/4, time.Minute) }
-
-// coverUntil is the time up to which slots are filled from the store.
-func (b *BizType) coverUntil(now time.Time) time.Time { return b.armUntil(now).Add(-b.margin()) }
-
-// step is how far the horizon may move before a slot is filled again.
-func (b *BizType) step() time.Duration { return min(b.Horizon/4, 5*time.Minute) }
-
 // SetTypes replaces the business types of mode redis. A removed type's claims end, its slots are emptied in the
-// background, and the scan engine finds its rows. The slots of a new type are filled from the store.
+// background, and the scan engine finds its rows.
 func (t *Timer) SetTypes(types []BizType) {
 	t.mu.Lock()
 	old := t.bizTimers
@@ -171,7 +134,7 @@ func (t *Timer) SetTypes(types []BizType) {
 		if bt == nil || bt.Topic != b.Topic {
 			bt = newBizTimer(b, t.cfg.Layout.Partitions)
 		}
-		bt.setPolicy(b, t.cfg.Now())
+		bt.BizType, bt.closed = &b, false // its claims stay
 		t.bizTimers[b.ID] = bt
 	}
 	if len(types) > 0 {
@@ -197,17 +160,6 @@ func (t *Timer) SetTypes(types []BizType) {
 	t.takeOver()
 }
 
-// setPolicy changes the settings of the type. Its claims stay.
-func (bt *bizTimer) setPolicy(b BizType, now time.Time) {
-	bt.BizType, bt.closed = &b, false
-	for p := range bt.slots {
-		// A shorter horizon takes effect at once.
-		if s := &bt.slots[p]; s.covered.After(b.coverUntil(now)) {
-			s.covered = b.coverUntil(now)
-		}
-	}
-}
-
 // resetTerms makes takeOver treat all slots as new. Their claims stay.
 func (bt *bizTimer) resetTerms() {
 	for p := range bt.slots {
@@ -231,7 +183,7 @@ func (t *Timer) dropType(bt *bizTimer) {
 	}
 	var slots []slots.Slot
 	for p := range bt.slots {
-		if bt.slots[p].isOwned() && !bt.slots[p].foreign {
+		if bt.slots[p].isOwned() && !bt.slots[p].server.foreign {
 			slots = append(slots, bt.slots[p].slot)
 		}
 	}
@@ -247,44 +199,14 @@ func (t *Timer) dropType(bt *bizTimer) {
 	if stopping {
 		return // the next owner of the slots finds out
 	}
-	slots, err := t.dropSlots(slots)
-	t.fallbacks.Set()
-	if err == nil {
-		return
-	}
-	t.cfg.Logger.Warn("slots of a biz_type that left redis mode not emptied yet", "biz_type", b.Name, "slots", len(slots), "error", err)
-	for try := 0; err != nil && try < dropTries && !t.isWanted(b); try++ {
-		time.Sleep(dropPause)
-		slots, err = t.dropSlots(slots)
-	}
-}
-
-// dropTries bounds how often dropType tries again, after a pause each, to empty slots. The slots that stay are
-// not trusted later, and Redis expires them.
-const (
-	dropTries = 300
-	dropPause = time.Second
-)
-
-// dropSlots empties slots, and returns the ones that failed.
-func (t *Timer) dropSlots(slots []slots.Slot) (left []slots.Slot, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	for i, e := range t.slots.Drop(ctx, slots) {
-		if e != nil {
-			left, err = append(left, slots[i]), e
+	// Slots that stay expire, and until then the row decides over each task in them.
+	for i, err := range t.slots.Drop(context.Background(), slots) {
+		if err != nil {
+			t.cfg.Logger.Warn("the slots of a biz_type that left redis mode are not all removed", "biz_type", b.Name, "slot", t.slots.StoreKey(slots[i]), "error", err)
+			break
 		}
 	}
-	return left, err
-}
-
-// isWanted reports whether the slots of a type need not be dropped any more: the type was added again, or this
-// process stops.
-func (t *Timer) isWanted(b *BizType) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	bt := t.bizTimers[b.ID]
-	return t.stopping || bt != nil && bt.Topic == b.Topic
+	t.fallbacks.Set()
 }
 
 // Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a
@@ -302,7 +224,7 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 	if bt == nil || !bt.slots[partition].isServed() {
 		return time.Time{}, false
 	}
-	return bt.armUntil(t.cfg.Now()), true
+	return t.armUntil(bt.BizType, t.cfg.Now()), true
 }
 
 // Watch returns a channel that receives when this engine stops serving some tasks. All calls return the same
@@ -323,22 +245,14 @@ func (t *Timer) takeOver() {
 			switch term := terms[p]; {
 			case term != 0 && s.term != term:
 				t.releaseSlot(s)
-				s.term, s.head, s.lastPoll = term, time.Time{}, time.Time{}
-				s.markLost()
+				s.term = term
 				t.markOrphans(s)
-			case term == 0:
+				t.readSoon(p, forNear)
+			case term == 0 && s.term != 0:
 				t.releaseSlot(s)
-				if s.repairReason != "" || s.unarmed {
-					s.marker, s.covered, s.repairReason = "", time.Time{}, "" // must not be handed over as complete
-				}
-			default:
-				continue
 			}
-			s.group.planAgain()
 		}
 	}
-	t.replan.Set()
-	t.repairNeeded.Set()
 }
 
 // releaseSlot resets a slot that this node does not own any more. Whether it is reachable is now known only to
@@ -347,7 +261,6 @@ func (t *Timer) releaseSlot(s *slotState) {
 	if s.fallback {
 		t.fallbackSlots--
 	}
-	s.differs = Differences{}
-	s.term, s.unreachableSince, s.displacedHead, s.vanishedHead = 0, time.Time{}, time.Time{}, time.Time{}
-	s.fallback, s.answered, s.foreign = false, false, false
+	s.term, s.head, s.lastPoll, s.unreachableSince, s.fallback = 0, time.Time{}, time.Time{}, time.Time{}, false
+	s.seen, s.hasMore, s.differs, s.ghosts = seen{}, false, Differences{}, 0
 }

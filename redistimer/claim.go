@@ -3,7 +3,6 @@ package redistimer
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -68,7 +67,6 @@ func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
 	// The end of ctx must not interrupt a claim, or its tasks would be unknown.
 	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
-	r.answered = time.Now()
 	now := t.cfg.Now()
 	t.cfg.Observer.RoundTrip(now.Sub(start))
 	loads := t.applyAnswers(r, answers, start, now)
@@ -95,7 +93,6 @@ func (t *Timer) endRound(r round) {
 func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now time.Time) (loads []claim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.detectRestart(r.server, answers)
 	answered, failure, members := false, error(nil), 0
 	for i := range answers {
 		members += len(answers[i].Members)
@@ -103,7 +100,7 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 	loads = make([]claim, 0, members)
 	for i := range answers {
 		a, s := &answers[i], r.slots[i].slot
-		s.recordPoll(now)
+		s.pollNow, s.lastPoll = false, now
 		answered = answered || slots.IsAnswer(a.Err)
 		t.recordWrite(r.server, a.Err)
 		if a.Err != nil || r.server.writeErr != nil {
@@ -115,31 +112,23 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 			failure = a.Err
 			continue
 		}
-		s.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-		s.clock, s.clockRead = now.Add(-s.skew), r.answered
-		loads = t.applySlotAnswer(r.slots[i], r.claims[i], a, now, loads)
+		r.server.setSkew(start.Sub(a.Now), now.Sub(a.Now))
+		loads = t.applySlotAnswer(r.slots[i], a, now, loads)
 	}
 	recordBacklogs(r, answers, now)
 	t.recordCall(r.server, start, answered, failure)
 	return loads
 }
 
-// recordPoll records that the slot was polled. The first polls are spread over time, so that one that notices a
-// lost Redis always comes soon.
-func (s *slotState) recordPoll(now time.Time) {
-	if s.pollNow = false; s.lastPoll.IsZero() {
-		now = now.Add(-rand.N(pollEvery))
-	}
-	s.lastPoll = now
-}
-
 // applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
-func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
+func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
 	bt, s := from.group.bizTimer, from.slot
-	t.applyMarker(bt, s, claimed, a, now)
-	if s.foreign {
-		s.head = time.Time{} // the tasks in the slot belong to another store
-		return loads
+	if r := &t.reads[s.slot.Partition]; s.headVanished(a) && s.isOwned() {
+		if r.till.IsZero() || s.head.Before(r.from) {
+			r.from = s.head
+		}
+		r.till = later(r.till, s.head)
+		t.readSoon(s.slot.Partition, forHeads)
 	}
 	s.head = a.Next
 	if !s.announcedHead.IsZero() && (s.head.IsZero() || s.announcedHead.Before(s.head)) {
@@ -155,20 +144,26 @@ func (t *Timer) applySlotAnswer(from polledSlot, claimed slots.ClaimRequest, a *
 	if a.Claims <= len(s.inflight) {
 		s.orphansBefore = time.Time{}
 	} else {
-		s.pollNow = true // check once more
-		if now.Sub(s.lastOrphanCount) >= pollEvery {
+		if now.Sub(s.lastOrphanCount) >= orphansEvery {
 			s.lastOrphanCount = now
 			t.markOrphans(s)
 		}
 	}
-	switch isQuiet := s.isQuiet(now); {
-	case isQuiet && a.Claims == 0:
-		s.marker = "" // the marker expires
-	case !isQuiet && s.marker == "" && s.repairReason == "":
-		s.group.needsRepair = true
-		t.repairNeeded.Set()
+	if s.hasMore && (a.Next.IsZero() || a.Next.After(now)) {
+		s.hasMore = false
+		t.readSoon(s.slot.Partition, forRest)
 	}
 	return loads
+}
+
+// headVanished reports whether the head of the slot is missing in Redis and was not claimed. The task may have
+// been cancelled or moved, or Redis has evicted the queue.
+func (s *slotState) headVanished(a *slots.ClaimResult) bool {
+	head := s.head
+	if head.IsZero() || !s.announcedHead.IsZero() || len(a.Members) > 0 && !a.Members[0].At.After(head) {
+		return false
+	}
+	return a.Next.IsZero() || a.Next.After(head)
 }
 
 // recordBacklogs records which groups have a backlog. The slots of a group are adjacent in a round.
@@ -211,25 +206,6 @@ const loaders = 2
 func (t *Timer) loader(c claim) int {
 	p := c.slot.slot.Partition
 	return t.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
-}
-
-// markTypeLost marks all slots of a business type as lost, because one of them had no marker. If that one is a
-// guard, it marks all slots of its server. The lock is held.
-func (t *Timer) markTypeLost(bt *bizTimer, s *slotState) {
-	for p := range bt.slots {
-		bt.slots[p].markLost()
-	}
-	if s.guard {
-		s.server.each((*slotState).markLost)
-	}
-	t.repairNeeded.Set()
-}
-
-// markLost records that Redis may lack any task of the slot. The lock is held.
-func (s *slotState) markLost() {
-	if s.isOwned() && !s.foreign {
-		s.marker, s.covered, s.repairReason, s.group.needsRepair = "", time.Time{}, ReasonLost, true
-	}
 }
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the

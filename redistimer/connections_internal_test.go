@@ -10,6 +10,6 @@ import (
 
 // The table of docs/production.md has these times.
 func TestTheTableOfConnectionsIsTrue(t *testing.T) {
-	require.Equal(t, []string{"slots are polled every " + pollEvery.String() + " all the same", "–", MaxSubscription.String() + ", less up to a third"},
+	require.Equal(t, []string{"rows that are due soon are read all the same", "–", MaxSubscription.String() + ", less up to a third"},
 		testrig.DocsRow(t, "../docs/production.md", "Redis, wake-ups"))
 }

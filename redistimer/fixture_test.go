@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,17 +48,15 @@ type center struct {
 	redis  redis.UniversalClient
 	store  *store.Store
 
-	biz          redistimer.BizType
-	capacity     int    // of the queues
-	storeID      string // of all nodes
-	compareEvery time.Duration
-	tick         time.Duration
-	reading      func(partition int, q store.Due, real *store.Store) *store.DuePages // of the nodes; nil: the store's
-	modeScan     bool                                                                // nodes have no type of mode redis
-	guarded      bool                                                                // nodes have a second type, whose slots are the guards
-	guardHorizon time.Duration
-	username     string       // of their connections, without a password
-	ahead        atomic.Int64 // nanoseconds by which the clock of their timers is ahead
+	biz      redistimer.BizType
+	capacity int                                                                 // of the queues
+	storeID  string                                                              // of all nodes
+	tick     time.Duration                                                       // 0: so long that only reads each minute find rows
+	reading  func(partition int, q store.Due, real *store.Store) *store.DuePages // of the nodes; nil: the store's
+	modeScan bool                                                                // nodes have no type of mode redis
+	nodes    []*node
+	username string       // of their connections, without a password
+	ahead    atomic.Int64 // nanoseconds by which the clock of their timers is ahead
 
 	// process is the processor. It may be changed before the first node starts.
 	process func(ctx context.Context, t task.Task) error
@@ -221,16 +218,6 @@ func (c *looseConn) Close() error {
 	return c.Conn.Close()
 }
 
-// types are the business types of the nodes.
-func (c *center) types() []redistimer.BizType {
-	if !c.guarded {
-		return []redistimer.BizType{c.biz}
-	}
-	guard := c.biz
-	guard.ID, guard.Name, guard.Topic, guard.Horizon = c.biz.ID-1, "guard", "guard", cmp.Or(c.guardHorizon, guard.Horizon)
-	return []redistimer.BizType{guard, c.biz}
-}
-
 // node is a Timer with a queue, a runner and an intake.
 type node struct {
 	*redistimer.Timer
@@ -267,7 +254,7 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, CompareEvery: c.compareEvery, Tick: c.tick, Nodes: n, Now: c.now, Logger: quiet,
+		OutageAfter: time.Minute, Tick: cmp.Or(c.tick, time.Hour), Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
@@ -278,13 +265,14 @@ func (c *center) start(partitions ...int) *node {
 		Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Ownership: owned, Now: time.Now, Logger: quiet,
 	})
 	if !c.modeScan {
-		n.SetTypes(c.types())
+		n.SetTypes([]redistimer.BizType{c.biz})
 	}
 	n.lanes <- []*worker.Lane{{BizType: c.biz.BizType, Processor: processor.Func(c.run)}}
 
 	ctx, stop := context.WithCancel(context.Background())
 	runCtx, cancelRuns := context.WithCancel(context.Background())
 	n.stop, n.cancelRuns = stop, cancelRuns
+	c.nodes = append(c.nodes, n)
 	go func() { n.ran <- runner.Run(runCtx, n.lanes) }()
 	go func() { n.stopped <- n.Timer.Run(ctx) }()
 	if t, ok := c.t.(testing.TB); ok {
@@ -323,7 +311,9 @@ func (n *node) end() {
 	n.queue.Close()
 	err := <-n.ran
 	n.cancelRuns()
-	err = errors.Join(err, n.Close())
+	if closed := n.Close(); !errors.Is(closed, net.ErrClosed) { // what turn has closed
+		err = errors.Join(err, closed)
+	}
 	if !n.store.dead.Load() {
 		require.NoError(n.c.t, err)
 	}
@@ -432,21 +422,16 @@ func (c *center) depth() (sum depth) {
 	return sum
 }
 
-// serving waits until a slot, or the guard of a quiet one, is marked as complete.
-func (c *center) serving(partition int) {
-	c.t.Helper()
-	key := c.slots.MarkerKey(slots.Slot{Topic: c.types()[0].Topic, Partition: partition})
-	c.eventually(func() bool {
-		m, err := c.redis.Get(context.Background(), key).Result()
-		return err == nil && strings.Contains(m, " serving ")
-	}, "slot %d is not filled", partition)
-}
-
-// filled waits until all slots are marked as complete.
+// filled waits until the nodes have read the rows of all slots that they own.
 func (c *center) filled() {
 	c.t.Helper()
-	for p := range layout.Partitions {
-		c.serving(p)
+	for _, n := range c.nodes {
+		for p := range layout.Partitions {
+			c.eventually(func() bool {
+				slot, ok := n.Slot(c.biz.ID, p)
+				return n.over || !ok || !slot.Filling || !n.owned.Owns(p)
+			}, "slot %d is not filled", p)
+		}
 	}
 }
 

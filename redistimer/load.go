@@ -39,6 +39,7 @@ func (t *Timer) flushLoads(batch []claim) {
 	}
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
+	var ghosts []*slotState
 	now := t.cfg.Now()
 	owned := t.recordRead(batch)
 	for i := range batch {
@@ -47,7 +48,7 @@ func (t *Timer) flushLoads(batch []claim) {
 		row := rows[c.member.JobID]
 		switch {
 		case row == nil && err != nil:
-			t.release(c, latest(c.member.At, now.Add(releasePause)))
+			t.release(c, later(c.member.At, now.Add(releasePause)))
 		case !owned[c.slot]:
 			t.release(c, c.member.At)
 		case t.isMisplaced(c):
@@ -59,6 +60,9 @@ func (t *Timer) flushLoads(batch []claim) {
 		case row == nil || !isPending(row, c.biz):
 			// It was armed after its death, and belongs into the dead queue.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
+			if row == nil || now.Sub(row.Modified) > t.cfg.Tick {
+				ghosts = append(ghosts, c.slot)
+			}
 			t.settle(settlement{claim: c, dead: dead, done: !dead})
 		case row.ActionTime.Sub(now) > 2*claimAhead:
 			t.postpone(c, row, now) // moved to a later time by SQL
@@ -75,6 +79,11 @@ func (t *Timer) flushLoads(batch []claim) {
 		t.cfg.Queue.Offer(r.Read, r.items...)
 	}
 	t.Place(misplaced...)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range ghosts {
+		s.ghosts++
+	}
 }
 
 // isMisplaced reports whether a task was claimed from a slot that is not its own.
@@ -100,14 +109,14 @@ func (t *Timer) recordRead(batch []claim) map[*slotState]bool {
 
 // postpone moves a task back whose row has a later time than its slot.
 func (t *Timer) postpone(c *claim, row *task.Task, now time.Time) {
-	if row.ActionTime.After(c.biz.armUntil(now)) {
+	if row.ActionTime.After(t.armUntil(c.biz, now)) {
 		t.settle(settlement{claim: c, done: true})
 		return
 	}
 	t.settle(settlement{claim: c, back: memberOf(row)})
 }
 
-func latest(a, b time.Time) time.Time {
+func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

@@ -13,8 +13,7 @@ import (
 const (
 	claimAhead    = 200 * time.Millisecond // tasks are claimed so long before they are due
 	minRoundGap   = 50 * time.Millisecond  // least time between two rounds of a server, except urgent ones
-	pollEvery     = 3 * time.Second        // interval at which a slot is polled at least
-	retryEvery    = time.Second            // the same for an unreachable slot
+	retryEvery    = time.Second            // interval at which an unreachable slot is polled
 	maxRoundSlots = 4096                   // slots in a round of a server, about
 	maxInflight   = 8192                   // claimed and unsettled tasks of a type, about
 	maxClaim      = 256                    // greatest number of tasks in a claim of a slot
@@ -29,8 +28,6 @@ type group struct {
 	backlog
 	nextPoll       time.Time // when a slot must be polled at the earliest; zero: unknown
 	hasUnreachable bool      // one of them may be unreachable
-	needsRepair    bool      // one of them may have to be filled or marked
-	repairsChecked time.Time // when that was last checked
 
 	// Of the round that is being planned:
 	due      []*slotState
@@ -51,7 +48,6 @@ type round struct {
 	slots  []polledSlot
 	claims []slots.ClaimRequest // one for each slot
 
-	answered time.Time // by time.Now
 }
 
 // polledSlot is a slot in a round.
@@ -60,7 +56,7 @@ type polledSlot struct {
 	slot  *slotState
 }
 
-// chosenSlot is a slot to poll and the greatest number of tasks to claim; 0: only read its state.
+// chosenSlot is a slot to poll and the greatest number of tasks to claim.
 type chosenSlot struct {
 	slot  *slotState
 	limit int
@@ -88,10 +84,7 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	for _, s := range due {
 		limit := size
 		if limit > room || most == 0 {
-			if now.Sub(s.lastPoll) < pollEvery {
-				continue // a settle starts a new plan when there is room
-			}
-			limit = 0
+			continue // a settle starts a new plan when there is room
 		}
 		room -= limit
 		g.chosen = append(g.chosen, chosenSlot{slot: s, limit: limit})
@@ -126,7 +119,7 @@ func (g *group) chooseFreshAndLate(now time.Time, room, late int) {
 			continue
 		}
 		limit := min(minClaim, max(0, room))
-		if limit == 0 && now.Sub(s.lastPoll) < pollEvery {
+		if limit == 0 {
 			continue // a settle starts a new plan when there is room
 		}
 		room -= limit
@@ -137,27 +130,19 @@ func (g *group) chooseFreshAndLate(now time.Time, room, late int) {
 // planAgain makes the next plan look through the slots of the group.
 func (g *group) planAgain() { g.nextPoll = time.Time{} }
 
-// pollAt is when the slot must be polled next; every is the interval of polls.
-func (s *slotState) pollAt(now time.Time, every time.Duration, catchUp bool) time.Time {
-	if catchUp && s.hasLate(now) && s.unreachableSince.IsZero() {
-		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
-	}
-	if !s.unreachableSince.IsZero() {
+// pollAt is when the slot must be polled next. Its head is known from reads, wake-ups and the answers of Redis.
+func (s *slotState) pollAt(now time.Time, catchUp bool) time.Time {
+	switch {
+	case !s.unreachableSince.IsZero():
 		return s.lastPoll.Add(retryEvery)
+	case s.pollNow || s.lastPoll.IsZero():
+		return now
+	case catchUp && s.hasLate(now):
+		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
+	case s.head.IsZero():
+		return forever
 	}
-	at := s.lastPoll.Add(every)
-	if s.isQuiet(now) {
-		if at = forever; !s.head.IsZero() {
-			at = latest(s.markerRenewed.Add(quietRenew), s.lastPoll.Add(every))
-			if near := s.head.Add(-quietFrom); near.Before(at) {
-				at = near
-			}
-		}
-	}
-	if early := s.head.Add(-claimAhead); !s.head.IsZero() && early.Before(at) {
-		return early
-	}
-	return at
+	return s.head.Add(-claimAhead)
 }
 
 // dueBy is the time by which due slots are sorted. A slot with an unknown head comes after slots that have
@@ -167,12 +152,6 @@ func (s *slotState) dueBy(now time.Time) time.Time {
 		return now.Add(claimAhead)
 	}
 	return s.head
-}
-
-// pollEvery is the interval of polls now.
-func (t *Timer) pollEvery() time.Duration {
-	every, _ := t.pace.Slowed(pollEvery)
-	return every
 }
 
 // plan returns the rounds to make now, at most one per server, and how long the next plan may wait.
@@ -186,7 +165,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
-	at := now.Add(t.pollEvery())
+	at := now.Add(longestWait)
 	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
 		at = t.nextPlacement
 	}
@@ -200,8 +179,8 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 			continue // the end of its round starts a new plan
 		}
 		t.startFallbacks(srv, now, until)
-		if !srv.silentSince.IsZero() {
-			continue // its answer starts a new plan
+		if !srv.silentSince.IsZero() || !srv.isKnown || srv.foreign {
+			continue // its next pulse starts a new plan
 		}
 		if r := t.planRound(srv, now, until); len(r.slots) > 0 {
 			srv.roundBegan, srv.inRound = now, true
@@ -216,11 +195,10 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 func (t *Timer) setBack(now time.Time) {
 	t.nextPlacement, t.nextMemoryCheck = time.Time{}, time.Time{}
 	for _, srv := range t.servers {
-		srv.roundBegan, srv.lastProbe = time.Time{}, time.Time{}
+		srv.roundBegan = time.Time{}
 		srv.silentSince, srv.lastRefusal = earliest(srv.silentSince, now), earliest(srv.lastRefusal, now)
 		srv.each(func(s *slotState) {
-			s.unreachableSince, s.markerRenewed = earliest(s.unreachableSince, now), earliest(s.markerRenewed, now)
-			s.lastOrphanCount = time.Time{}
+			s.unreachableSince, s.lastOrphanCount = earliest(s.unreachableSince, now), time.Time{}
 		})
 		srv.pollAll()
 	}
@@ -264,7 +242,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 	}
 	for i, n := 0, len(srv.groups); i < n; i++ {
 		g := srv.groups[(srv.firstGroup+i)%n]
-		if g.nextPoll.After(now) && g.nextPoll.Sub(now) <= t.pollEvery() { // otherwise the clock was ahead
+		if g.nextPoll.After(now) {
 			until(g.nextPoll)
 			continue
 		}
@@ -296,7 +274,7 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		return r
 	}
 	for _, g := range srv.groups {
-		g.addTo(&r, now, t.markerTTL())
+		g.addTo(&r)
 	}
 	return r
 }
@@ -304,14 +282,13 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 // findDue lists the slots of a group that must be polled now, and records when the next one must be. It returns
 // how many more tasks may be in flight, out of most. The lock is held.
 func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
-	every := t.pollEvery()
-	g.nextPoll, g.due, room = now.Add(every), g.due[:0], most
+	g.nextPoll, g.due, room = forever, g.due[:0], most
 	for _, s := range g.slots {
 		room -= s.inflightClaims
 		if !s.isOwned() || s.inRound {
 			continue // in a round of its former server, the end of which starts a new plan
 		}
-		if at := s.pollAt(now, every, g.bizTimer.CatchUp > 0); at.After(now) {
+		if at := s.pollAt(now, g.bizTimer.CatchUp > 0); at.After(now) {
 			if at.Before(g.nextPoll) {
 				g.nextPoll = at
 			}
@@ -322,8 +299,8 @@ func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
 	return room
 }
 
-// addTo adds the chosen slots of a group to a round. ttl is that of their markers.
-func (g *group) addTo(r *round, now time.Time, ttl time.Duration) {
+// addTo adds the chosen slots of a group to a round.
+func (g *group) addTo(r *round) {
 	g.sampled = g.sampling
 	for _, a := range g.chosen {
 		a.slot.announcedHead, a.slot.inRound = time.Time{}, true
@@ -335,8 +312,7 @@ func (g *group) addTo(r *round, now time.Time, ttl time.Duration) {
 		}
 		r.claims = append(r.claims, slots.ClaimRequest{
 			Overdue: overdue,
-			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + a.slot.skew, Visibility: g.bizTimer.Visibility,
-			Marker: a.slot.marker, Renew: a.slot.renewFor(now, ttl),
+			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + r.server.skew, Visibility: g.bizTimer.Visibility,
 		})
 	}
 }

@@ -63,14 +63,6 @@ func TestChoose(t *testing.T) {
 		})
 	}
 
-	t.Run("who was not seen for long is looked at even so", func(t *testing.T) {
-		due := dueSlots(now, 2, soon)
-		due[0].lastPoll = now.Add(-pollEvery)
-		late := due[0]
-		g := &group{due: due}
-		g.choose(now, 0, 100)
-		require.Equal(t, []chosenSlot{{slot: late, limit: 0}}, g.chosen)
-	})
 }
 
 // all owns all partitions.
@@ -91,6 +83,7 @@ func planned(t *testing.T) *Timer {
 	})
 	timer.SetTypes([]BizType{{BizType: task.BizType{ID: 1, Name: "a"}, Topic: "a", Horizon: time.Hour}})
 	q.AddType(task.BizType{ID: 1})
+	timer.servers[""].isKnown = true
 	return timer
 }
 
@@ -104,6 +97,7 @@ func TestPlanServers(t *testing.T) {
 	clear(timer.servers)
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
+		srv.isKnown = true
 		g := &group{bizTimer: bt}
 		for p := 2 * i; p < 2*i+2; p++ {
 			bt.slots[p].server = srv
@@ -135,7 +129,7 @@ func TestPlanServers(t *testing.T) {
 		r := round{server: timer.servers[addr]}
 		for _, s := range r.server.groups[0].slots {
 			r.slots = append(r.slots, polledSlot{slot: s})
-			s.lastPoll = now
+			s.lastPoll, s.pollNow = now, false
 		}
 		timer.endRound(r)
 	}
@@ -161,7 +155,7 @@ func TestPlanServers(t *testing.T) {
 	asked, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
 	require.False(t, fellBack())
-	require.LessOrEqual(t, wait, pollEvery)
+	require.LessOrEqual(t, wait, longestWait)
 	require.Equal(t, began, bt.slots[3].unreachableSince, "one that was not asked is out of reach as well")
 	require.Zero(t, bt.slots[0].unreachableSince)
 	require.True(t, timer.Serves(1, 3))
@@ -196,6 +190,7 @@ func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	before := rounds[0]
 
 	other := timer.server("other")
+	other.isKnown = true
 	s.server, s.lastPoll, s.head = other, time.Time{}, now
 	s.group = &group{bizTimer: bt, slots: []*slotState{s}}
 	before.server.groups, other.groups = nil, []*group{s.group}

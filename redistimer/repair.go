@@ -26,8 +26,15 @@ func (t *Timer) watch(ctx context.Context) error {
 	}
 }
 
+// orphansEvery is the interval at which a slot with more claims than this node holds is looked at.
+const orphansEvery = 3 * time.Second
+
 // markOrphans marks claims for rollback: those made until now that this node does not hold. The lock is held.
-func (t *Timer) markOrphans(s *slotState) { s.orphansBefore = t.cfg.Now() }
+func (t *Timer) markOrphans(s *slotState) {
+	s.orphansBefore, s.pollNow = t.cfg.Now(), true
+	s.group.planAgain()
+	t.replan.Set()
+}
 
 // recover rolls back the orphaned claims of slots: those of a process that died, or whose settling was lost. It
 // runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
@@ -37,7 +44,7 @@ func (t *Timer) recover(polled []polledSlot) {
 	for _, a := range polled {
 		s := a.slot
 		t.mu.Lock()
-		before, skip, b := s.orphansBefore, !s.isOwned() || s.foreign || !s.unreachableSince.IsZero(), a.group.bizTimer.BizType
+		before, skip, b := s.orphansBefore, !s.isOwned() || !s.isReachable(), a.group.bizTimer.BizType
 		t.mu.Unlock()
 		if before.IsZero() || skip {
 			continue
@@ -79,7 +86,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 		over := len(page) < recoverPage
 		t.mu.Lock()
 		for _, m := range page {
-			if m.At.After(until.Add(-s.skew)) {
+			if m.At.After(until.Add(-s.server.skew)) {
 				over = true
 				break
 			}
@@ -134,38 +141,14 @@ func (t *Timer) recordReachable(s *slotState) {
 	if s.unreachableSince.IsZero() {
 		return
 	}
-	s.unreachableSince, s.group.needsRepair = time.Time{}, true
+	s.unreachableSince = time.Time{}
 	s.lastOrphanCount, s.pollNow = time.Time{}, true // interrupted claims show in the number of claims, now or at the next poll
+	t.readSoon(s.slot.Partition, forNear)
 	if s.fallback {
 		s.fallback = false
-		s.markLost()
-		t.repairNeeded.Set()
 		if t.fallbackSlots--; t.fallbackSlots == 0 {
 			t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
 		}
-	}
-}
-
-// Recheck arms what Redis lacks in all slots, because another node died: it may not have armed the last tasks
-// that it stored.
-func (t *Timer) Recheck() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, bt := range t.bizTimers {
-		for p := range bt.slots {
-			if s := &bt.slots[p]; s.isOwned() && !s.foreign && s.repairReason == "" {
-				s.repairReason, s.group.needsRepair = ReasonLost, true
-			}
-		}
-	}
-	t.repairNeeded.Set()
-}
-
-// recordUnarmed records that tasks of a slot were stored and not armed. The lock is held.
-func (t *Timer) recordUnarmed(s *slotState) {
-	s.unarmed = true
-	if s.isOwned() && !s.foreign {
-		s.repairReason, s.group.needsRepair = ReasonLost, true // filled once it is reachable
 	}
 }
 
@@ -202,7 +185,7 @@ func (t *Timer) Degraded() string {
 			if s.fallback {
 				out++
 			}
-			if s.foreign {
+			if s.server.foreign {
 				foreign++
 			}
 		}
@@ -230,115 +213,4 @@ func (t *Timer) Degraded() string {
 		faults = append(faults, fmt.Sprintf("another center has %d of %d slots in redis, the scanner serves them: give each center its own redis.prefix", foreign, count))
 	}
 	return strings.Join(faults, "; ")
-}
-
-// repair fills slots from the store: slots that were lost, and slots whose horizon has moved on.
-func (t *Timer) repair(ctx context.Context) error {
-	for {
-		t.checkMemory(ctx)
-		t.tryWrites(ctx)
-		unfilled, unmarked := t.findRepairs()
-		t.markAll(ctx, unmarked)
-		if len(unfilled) > 0 {
-			t.fillAll(ctx, unfilled)
-		}
-		pause, roused := t.pace.Slowed(500 * time.Millisecond)
-		if roused == nil {
-			pause = min(pause, t.leastStep())
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-roused:
-		case <-t.repairNeeded:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
-}
-
-// leastStep is the shortest time in which a horizon moves on by a step; each is checked for that.
-func (t *Timer) leastStep() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	least := time.Hour
-	for _, bt := range t.bizTimers {
-		if step := bt.step(); step > 0 {
-			least = min(least, step)
-		}
-	}
-	return least
-}
-
-// memoryEvery is the interval at which the memory of the servers is checked.
-const memoryEvery = 5 * time.Second
-
-// checkMemory checks now and then whether a server may evict keys, and whether one is full.
-func (t *Timer) checkMemory(ctx context.Context) {
-	t.mu.Lock()
-	now := t.cfg.Now()
-	due := !now.Before(t.nextMemoryCheck) && t.anyAnswered()
-	if due {
-		t.nextMemoryCheck = now.Add(memoryEvery)
-	}
-	t.mu.Unlock()
-	if !due {
-		return
-	}
-	t.background.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, memoryEvery/2)
-		defer cancel()
-		list, all := t.slots.Memories(ctx)
-		evicts, full := "", ""
-		for _, m := range list {
-			switch {
-			case m.Evicts():
-				evicts = m.Policy
-			case m.IsFull():
-				full = fmt.Sprintf("%d bytes of %d", m.Used, m.Max)
-			}
-		}
-		t.mu.Lock()
-		didEvict, wasFull := t.evictionPolicy != "", t.memoryFull != ""
-		if !all { // assume that a server which does not answer has not changed
-			evicts, full = cmp.Or(evicts, t.evictionPolicy), cmp.Or(full, t.memoryFull)
-		}
-		t.evictionPolicy, t.memoryFull = evicts, full
-		t.mu.Unlock()
-		switch {
-		case !didEvict && evicts != "":
-			t.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", evicts)
-		case didEvict && evicts == "":
-			t.cfg.Logger.Info("Redis does not evict slots any more")
-		}
-		switch {
-		case !wasFull && full != "":
-			t.cfg.Logger.Error("Redis is full: what it does not take is scanned; raise its maxmemory", "used", full)
-		case wasFull && full == "":
-			t.cfg.Logger.Info("Redis has room again")
-		}
-	})
-}
-
-// Memory returns the maxmemory-policy of a server that may evict slots, and the memory use of a server that is
-// full, as far as known.
-func (t *Timer) Memory() (evicts, full string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.evictionPolicy, t.memoryFull
-}
-
-// anyAnswered reports whether Redis has answered for any slot. The lock is held.
-func (t *Timer) anyAnswered() bool {
-	for _, bt := range t.bizTimers {
-		for p := range bt.slots {
-			if bt.slots[p].answered {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -1,16 +1,13 @@
 package redistimer
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
@@ -33,19 +30,23 @@ type server struct {
 	settles     *groupcommit.Group[settlement]
 
 	// The Timer's lock guards these.
-	groups      []*group  // of the slots at this server
-	guarded     []bool    // partitions that have a guard at this server
-	firstGroup  int       // index of the group that is planned first
-	hasAnswered bool      // it has answered once
-	roundBegan  time.Time // start of the last round
-	inRound     bool      // a round is under way
-	silentSince time.Time // since when it does not answer; zero: it answers
-	lastErr     error     // its last failure, an answer or not
-	writeErr    error     // why it refuses writes; nil: it does not, as far as known
-	lastRefusal time.Time // when it last refused a write
-	tryingWrite bool      // a trial write is under way
-	lastProbe   time.Time // when it was last pinged
-	probing     bool      // pings are under way
+	groups      []*group       // of the slots at this server
+	firstGroup  int            // index of the group that is planned first
+	identity    slots.Identity // of its pulses; only the pulse under way uses it
+	inPulse     bool
+	isKnown     bool          // it has answered a pulse
+	lost        time.Time     // when it was last found to lack what was written to it
+	foreign     bool          // it belongs to another store's center; the scan engine serves our tasks
+	skew        time.Duration // how far its clock is behind ours; a task is due by the clock of its owner
+	clock       time.Time     // its clock, as it was at clockRead
+	clockRead   time.Time     // by time.Now
+	roundBegan  time.Time     // start of the last round
+	inRound     bool          // a round is under way
+	silentSince time.Time     // since when it does not answer, or only with errors; zero: it serves its slots
+	lastErr     error         // its last failure, an answer or not
+	writeErr    error         // why it refuses writes; nil: it does not, as far as known
+	lastRefusal time.Time     // when it last refused a write
+	tryingWrite bool          // a trial write is under way
 }
 
 // isSilent reports whether a server has been silent for longer than silenceGrace. The lock is held.
@@ -57,10 +58,11 @@ func (srv *server) isSilent(now time.Time) bool {
 func (t *Timer) server(addr string) *server {
 	srv := t.servers[addr]
 	if srv == nil {
-		srv = &server{addr: addr, guarded: make([]bool, t.cfg.Layout.Partitions)}
+		srv = &server{addr: addr, identity: slots.Identity{Process: t.name}}
 		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { t.flushArms(srv, batch) })
 		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { t.flushSettles(srv, batch) })
 		t.servers[addr] = srv
+		t.pulseNeeded.Set()
 	}
 	return srv
 }
@@ -83,9 +85,9 @@ func (t *Timer) placeSoon(now time.Time) {
 func (t *Timer) place(now time.Time) {
 	every, _ := t.pace.Slowed(placeEvery)
 	t.nextPlacement = now.Add(every)
-	p := placement{timer: t, known: true, old: make(map[*server][]*group), changed: make(map[guardKey]bool)}
+	p := placement{timer: t, known: true, old: make(map[*server][]*group)}
 	for _, srv := range t.servers {
-		p.old[srv], srv.groups, srv.guarded = srv.groups, nil, make([]bool, t.cfg.Layout.Partitions)
+		p.old[srv], srv.groups = srv.groups, nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.bizTimers)) {
 		bt := t.bizTimers[id]
@@ -95,7 +97,6 @@ func (t *Timer) place(now time.Time) {
 			p.join(bt, &bt.slots[i])
 		}
 	}
-	p.losePartitions()
 	switch only := t.servers[""]; {
 	case !p.known:
 		t.nextPlacement = now // the next call makes the client find out
@@ -107,15 +108,9 @@ func (t *Timer) place(now time.Time) {
 
 // placement assigns all slots to servers again. The Timer's lock is held.
 type placement struct {
-	timer   *Timer
-	known   bool // the client has the servers of the slots
-	old     map[*server][]*group
-	changed map[guardKey]bool // have a new guard
-}
-
-type guardKey struct {
-	server    *server
-	partition int
+	timer *Timer
+	known bool // the client has the servers of the slots
+	old   map[*server][]*group
 }
 
 // locate finds the server of a slot.
@@ -129,16 +124,16 @@ func (p *placement) locate(s *slotState) {
 		return
 	}
 	if s.server != nil && s.server.addr != "" {
-		s.markLost() // a replica that took over may lack the last writes
+		p.timer.readSoon(s.slot.Partition, forNear) // a replica that took over may lack the last writes
 	}
 	s.server, s.lastPoll, s.pollNow = srv, time.Time{}, s.server != nil
 }
 
-// join puts a slot into the group of its type at its server. The first slot of a partition there is its guard.
+// join puts a slot into the group of its type at its server.
 func (p *placement) join(bt *bizTimer, s *slotState) {
 	srv := s.server
 	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != bt {
-		g := &group{bizTimer: bt, hasUnreachable: true, needsRepair: true}
+		g := &group{bizTimer: bt, hasUnreachable: true}
 		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == bt }); i >= 0 {
 			g.backlog = p.old[srv][i].backlog
 		}
@@ -147,27 +142,6 @@ func (p *placement) join(bt *bizTimer, s *slotState) {
 	}
 	s.group = srv.groups[len(srv.groups)-1]
 	s.group.slots = append(s.group.slots, s)
-	if guard := !srv.guarded[s.slot.Partition]; s.guard != guard {
-		s.guard = guard
-		p.changed[guardKey{srv, s.slot.Partition}] = true
-	}
-	srv.guarded[s.slot.Partition] = true
-}
-
-// losePartitions marks the slots that have a new guard as lost: a loss before the new guard's first poll would
-// go unnoticed.
-func (p *placement) losePartitions() {
-	if len(p.changed) == 0 {
-		return
-	}
-	for srv := range p.old {
-		srv.each(func(s *slotState) {
-			if p.changed[guardKey{srv, s.slot.Partition}] {
-				s.markLost()
-			}
-		})
-	}
-	p.timer.repairNeeded.Set()
 }
 
 // recordCall records the result of a call to a server that began at the given time. If no slot was answered,
@@ -179,13 +153,18 @@ func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err erro
 	if !slots.IsAnswer(err) {
 		t.placeSoon(t.cfg.Now())
 	}
-	srv.hasAnswered = srv.hasAnswered || answered
-	if answered || !srv.silentSince.IsZero() {
+	if !answered {
+		t.recordSilence(srv, began)
+	}
+}
+
+// recordSilence records that a server does not serve its slots. The lock is held.
+func (t *Timer) recordSilence(srv *server, since time.Time) {
+	if !srv.silentSince.IsZero() {
 		return
 	}
-	srv.silentSince = began
+	srv.silentSince = since
 	t.relisten()
-	t.serverSilent.Set()
 	t.replan.Set()
 }
 
@@ -206,7 +185,7 @@ func (srv *server) cause() string {
 }
 
 // recordWrite records the result of a write to a server. A server that refuses writes may still answer reads.
-// Its slots are unreachable until it accepts writes again. The lock is held.
+// It serves its slots when it accepts writes again. The lock is held.
 func (t *Timer) recordWrite(srv *server, err error) {
 	if !slots.IsRefusal(err) {
 		return
@@ -215,43 +194,7 @@ func (t *Timer) recordWrite(srv *server, err error) {
 		t.mu.Log(t.cfg.Logger, slog.LevelError, "Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
 	}
 	srv.writeErr, srv.lastRefusal = err, t.cfg.Now()
-}
-
-// refusalGrace is how long a server must not have refused a write before it counts as writable again. A server
-// that is nearly full accepts some writes.
-const refusalGrace = 3 * time.Second
-
-// tryWrites tests the servers that refuse writes.
-func (t *Timer) tryWrites(ctx context.Context) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, srv := range t.servers {
-		if srv.writeErr == nil || srv.tryingWrite || len(srv.groups) == 0 || t.cfg.Now().Sub(srv.lastRefusal) < refusalGrace {
-			continue
-		}
-		srv.tryingWrite = true
-		slot := srv.groups[0].slots[0].slot
-		t.background.Go(func() {
-			err := t.slots.TryWrite(ctx, slot)
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			srv.tryingWrite = false
-			if t.recordWrite(srv, err); err == nil {
-				srv.writeErr = nil
-				t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
-				srv.pollAll()
-				t.replan.Set()
-			}
-		})
-	}
-}
-
-// endSilence records that a server answers, or has no slots any more, and polls its slots. The lock is held.
-func (t *Timer) endSilence(srv *server) {
-	srv.silentSince, srv.probing = time.Time{}, false
-	srv.pollAll()
-	t.relisten()
-	t.replan.Set()
+	t.recordSilence(srv, srv.lastRefusal)
 }
 
 // ClockSet says that the clock by which the Timer works was set: the times of what was done before say nothing now.
@@ -270,7 +213,7 @@ func (t *Timer) ClockSet() {
 		srv.pollAll()
 		srv.each(func(s *slotState) {
 			earlier(&s.unreachableSince)
-			s.markerRenewed, s.lastOrphanCount = time.Time{}, time.Time{}
+			s.lastOrphanCount = time.Time{}
 		})
 	}
 	if t.nextPlacement != forever {
@@ -293,58 +236,5 @@ func (srv *server) each(do func(*slotState)) {
 		for _, s := range g.slots {
 			do(s)
 		}
-	}
-}
-
-// probe pings silent servers until they answer, each in its own goroutine.
-func (t *Timer) probe(ctx context.Context) error {
-	var probes sync.WaitGroup
-	defer probes.Wait()
-	for {
-		t.mu.Lock()
-		for _, srv := range t.servers {
-			if !srv.silentSince.IsZero() && !srv.probing {
-				srv.probing = true
-				probes.Go(func() { t.probeServer(ctx, srv) })
-			}
-		}
-		t.mu.Unlock()
-		select {
-		case <-t.serverSilent:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (t *Timer) probeServer(ctx context.Context, srv *server) {
-	for {
-		t.mu.Lock()
-		pause := min(srv.lastProbe.Add(retryEvery).Sub(t.cfg.Now()), retryEvery) // the clock may have been set back
-		t.mu.Unlock()
-		if pause > 0 && wait.For(ctx, pause) != nil {
-			return
-		}
-		t.mu.Lock()
-		srv.lastProbe = t.cfg.Now()
-		var err error
-		if len(srv.groups) > 0 {
-			slot := srv.groups[0].slots[0].slot
-			t.mu.Unlock()
-			err = t.slots.Ping(ctx, slot)
-			t.mu.Lock()
-		}
-		t.mu.Unlock()
-		if slots.IsAnswer(err) {
-			t.mu.Lock()
-			t.endSilence(srv)
-			t.mu.Unlock()
-			return
-		}
-		t.mu.Lock()
-		srv.lastErr = err
-		t.placeSoon(t.cfg.Now())
-		t.mu.Unlock()
-		t.replan.Set()
 	}
 }

@@ -18,7 +18,7 @@ func TestTimerCluster(t *testing.T) {
 	var tests atomic.Int64
 	exerciseTimer(t, func(testing.TB) ([]string, string) {
 		return cluster.Addrs(), fmt.Sprintf("t%d:", tests.Add(1))
-	}, false)
+	})
 }
 
 // The owner receives the wake-ups of tasks that another node has armed while the master is silent through which
@@ -39,10 +39,12 @@ func TestWakeUpsArriveWhileAMasterIsSilent(t *testing.T) {
 		}
 		return cluster.Addrs(), prefix
 	})
+	c.tick = 5 * time.Second
 	n := c.start(allPartitions...)
 	c.filled()
 	other := c.start()
 	c.eventually(func() bool { return n.link.wakesFrom.Load() != nil }, "it does not listen")
+	c.depth() // the test's own client learns where the slots are, while all answer
 	silent := slices.Index(cluster.Addrs(), *n.link.wakesFrom.Load())
 	cluster.Freeze(silent)
 	c.eventually(func() bool { return n.Degraded() != "" }, "the silence was not noticed")

@@ -23,7 +23,7 @@ func (r *receipt) Ack(row task.Task) {
 	switch {
 	case row.Status == task.Dead:
 		s.dead = true
-	case row.Status == task.Pending && !row.ActionTime.After(c.biz.armUntil(r.timer.cfg.Now())):
+	case row.Status == task.Pending && !row.ActionTime.After(r.timer.armUntil(c.biz, r.timer.cfg.Now())):
 		s.back = slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 	default:
 		s.done = true
@@ -41,7 +41,7 @@ func (r *receipt) Release(task.Task) {
 	t.mu.Lock()
 	at := c.member.At
 	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.bizTimer.closed {
-		at = latest(at, pause)
+		at = later(at, pause)
 	}
 	t.mu.Unlock()
 	t.release(c, at)

@@ -37,9 +37,10 @@ func TestSilenceIsNoticedInTheMiddleOfRecovery(t *testing.T) {
 	})
 }
 
-// The connection of wake-ups falls silent, and new ones never work. A task that another node arms is found by the polls.
+// The connection of wake-ups falls silent, and new ones never work. A task that another node arms is found by the next read.
 func TestTasksAreFoundWithoutWakeUps(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
 		c.filled()
 		other := c.start()
@@ -53,12 +54,12 @@ func TestTasksAreFoundWithoutWakeUps(t *testing.T) {
 		var ids []uint64
 		for biz := range uint64(8) {
 			ids = append(ids, other.submit(biz, 20*time.Millisecond).JobID)
-			time.Sleep(redistimer.PollEvery / 8) // in a bubble
+			time.Sleep(time.Second) // in a bubble
 		}
-		time.Sleep(redistimer.PollEvery) // in a bubble
+		time.Sleep(10 * time.Second) // in a bubble
 		for _, id := range ids {
 			c.settled(id, task.Processed)
-			require.LessOrEqual(t, late(id), redistimer.PollEvery+100*time.Millisecond)
+			require.LessOrEqual(t, late(id), 8*time.Second+100*time.Millisecond)
 		}
 		require.Equal(t, before, n.link.wakeUps.Load())
 	})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,9 +40,9 @@ type Ownership interface {
 
 // Observer records events for the metrics.
 type Observer interface {
-	// Rearmed: tasks were put into a slot from the store; see the Reasons.
+	// Rearmed: tasks were put into a slot by a read; see the Reasons.
 	Rearmed(b task.BizType, reason string, tasks int)
-	// ArmFailed: tasks were stored whose arming failed; the sweep finds them.
+	// ArmFailed: tasks were stored whose arming failed; a read finds them.
 	ArmFailed(b task.BizType, tasks int)
 	// ClaimsExpired: claims that were never settled were rolled back.
 	ClaimsExpired(b task.BizType, tasks int)
@@ -53,7 +54,7 @@ type Observer interface {
 const (
 	ReasonLost    = "lost"    // Redis lost the slot, or it had no owner
 	ReasonHorizon = "horizon" // they are now due within the horizon
-	ReasonSweep   = "sweep"   // a pour or a sweep read them, and Redis did not have them
+	ReasonSweep   = "sweep"   // they were written since the last read, and nobody armed them
 )
 
 // Reasons lists all reasons.
@@ -69,16 +70,16 @@ type Config struct {
 	Layout    sharding.Layout
 	Observer  Observer
 
-	// StoreID returns the id of the task store for the markers of slots. Slots with another store's id are not
-	// changed. It returns "" until the id is known. Until then all slots count as ours, and are filled at each
-	// hand-over. nil: the id is never known. The id must not contain spaces.
+	// StoreID returns the id of the task store. A server with another store's id is another center's. It returns ""
+	// until the id is known; until then all servers count as ours. nil: the id is never known.
 	StoreID func() string
 
 	// OutageAfter is how long a slot may be unreachable before the scan engine serves it.
 	OutageAfter time.Duration
-	// CompareEvery is the interval within which each slot is compared with its rows. Defaults to an hour.
-	CompareEvery time.Duration
-	// Tick is the time between two calls of NextDue for a partition. 0: only Sweep finds what SQL has written.
+	// SweepAfter is for how long a task may be overdue that a read arms in a slot with due tasks. Others are read when the slot
+	// has none. Defaults to 10 s.
+	SweepAfter time.Duration
+	// Tick is the time between two calls of NextDue for a partition. Defaults to 10 s.
 	Tick time.Duration
 	// Nodes receives tasks of other nodes' partitions that could not be armed. Defaults to dispatch.SingleNode.
 	Nodes  dispatch.Nodes
@@ -96,16 +97,14 @@ type Timer struct {
 	mu        logqueue.Mutex
 	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
 	topics    map[string]*bizTimer // the same, by topic
-	nextDue   []time.Time          // by partition; see NextDue
+	reads     []partitionReads     // by partition
 	closing   map[uint64]*bizTimer // removed types with claims in flight
 	stopping  bool
 
 	planned         time.Time // when the last plan was made
 	name            string    // of this process
 	fallbackSlots   int       // number of slots that the scan engine serves because Redis is away
-	foreignLogged   time.Time // when slots of another store were last logged
-	unfilledLogged  time.Time // when slots that cannot be filled were last logged
-	clockWarned     bool      // it was logged that the clock was ahead
+	unreadLogged    time.Time // when failed reads were last logged
 	nextMemoryCheck time.Time // when the servers' memory is checked next
 	evictionPolicy  string    // of a server that may evict our keys; "": none
 	memoryFull      string    // memory use of a server that is full; "": none
@@ -117,12 +116,13 @@ type Timer struct {
 
 	idle chan struct{} // closed when a round ends or claims are settled; nil if no caller waits
 
-	hasTypes     chan struct{} // closed once there is a business type to serve
-	replan       wait.Signal   // the next round must be planned again
-	repairNeeded wait.Signal   // a slot needs a repair
-	serverSilent wait.Signal   // a server became silent
-	fallbacks    wait.Signal   // see Watch
-	background   sync.WaitGroup
+	hasTypes    chan struct{}  // closed once there is a business type to serve
+	replan      wait.Signal    // the next round must be planned again
+	readNeeded  []wait.Signal  // by database: a partition must be read at once
+	pulseNeeded wait.Signal    // a server must be asked at once
+	fallbacks   wait.Signal    // see Watch
+	gaps        []atomic.Int64 // by database: the longest time between two reads of a partition lately, in nanoseconds
+	background  sync.WaitGroup
 
 	loads    []*groupcommit.Group[claim] // by loader
 	removals *groupcommit.Group[removal] // tasks to remove from their slots
@@ -138,22 +138,22 @@ func New(cfg Config) *Timer {
 		closing:   make(map[uint64]*bizTimer),
 		servers:   make(map[string]*server),
 
-		hasTypes:     make(chan struct{}),
-		replan:       wait.NewSignal(),
-		repairNeeded: wait.NewSignal(),
-		serverSilent: wait.NewSignal(),
+		reads: make([]partitionReads, cfg.Layout.Partitions),
+		gaps:  make([]atomic.Int64, cfg.Layout.Databases),
 
-		fallbacks: wait.NewSignal(),
+		hasTypes:    make(chan struct{}),
+		replan:      wait.NewSignal(),
+		pulseNeeded: wait.NewSignal(),
+		fallbacks:   wait.NewSignal(),
 	}
-	t.nextDue = make([]time.Time, cfg.Layout.Partitions)
-	t.cfg.CompareEvery = cmp.Or(cfg.CompareEvery, time.Hour)
+	for range cfg.Layout.Databases {
+		t.readNeeded = append(t.readNeeded, wait.NewSignal())
+	}
+	t.cfg.Tick, t.cfg.SweepAfter = cmp.Or(cfg.Tick, 10*time.Second), cmp.Or(cfg.SweepAfter, 10*time.Second)
 	if cfg.Nodes == nil {
 		t.cfg.Nodes = dispatch.SingleNode{}
 	}
 	t.slots.Timeout = callTimeout
-	if cfg.StoreID != nil {
-		t.slots.StoreID = cfg.StoreID
-	}
 	t.removals = groupcommit.New(1000, 1, t.flushRemovals)
 	for range loaders * cfg.Layout.Databases {
 		t.loads = append(t.loads, groupcommit.New(1000, 1, t.flushLoads))
@@ -175,14 +175,10 @@ func (t *Timer) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return t.rounds(ctx) })
 	g.Go(func() error { return t.watch(ctx) })
-	g.Go(func() error { return t.repair(ctx) })
+	g.Go(func() error { return t.pulses(ctx) })
 	g.Go(func() error { return t.listen(ctx) })
-	g.Go(func() error { return t.probe(ctx) })
-	g.Go(func() error { return t.compareAll(ctx) })
-	if t.cfg.Tick > 0 {
-		for d := range t.cfg.Layout.Databases {
-			g.Go(func() error { return t.pourAll(ctx, d) })
-		}
+	for d := range t.cfg.Layout.Databases {
+		g.Go(func() error { return t.readAll(ctx, d) })
 	}
 	err := g.Wait()
 	t.mu.Lock()
@@ -211,14 +207,13 @@ func (t *Timer) Close() error {
 	return t.cfg.Client.Close()
 }
 
-// WaitPartition waits until this node has no claim of a partition, or returns ctx's error. Then it hands the
-// slots over, so that the next owner need not fill them. This node must not own the partition any more.
+// WaitPartition waits until this node has no claim of a partition, or returns ctx's error. This node must not own the
+// partition any more.
 func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		t.mu.Lock()
 		if !t.hasInflight(partition) {
 			t.mu.Unlock()
-			t.handOver(ctx, partition)
 			return nil
 		}
 		if t.idle == nil {
@@ -262,7 +257,7 @@ type Slot struct {
 	Cause       string    // why not, as "answers: …" or "does not answer: …"
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why its server refuses writes; nil: it does not
-	Filling     bool      // it is this node's, and not complete yet
+	Filling     bool      // it is this node's, and its rows have not been read yet
 }
 
 // Slot returns the slot of a business type in a partition; ok is false if the type does not use this engine.
@@ -275,8 +270,8 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	}
 	s := &bt.slots[partition]
 	slot := Slot{
-		Key: t.slots.StoreKey(s.slot), Foreign: s.foreign, Unreachable: s.unreachableSince, Fallback: s.fallback,
-		Filling: s.isOwned() && s.covered.IsZero(),
+		Key: t.slots.StoreKey(s.slot), Foreign: s.server != nil && s.server.foreign, Unreachable: s.unreachableSince, Fallback: s.fallback,
+		Filling: s.isOwned() && s.seen.until.IsZero(),
 	}
 	if s.server != nil {
 		slot.Refusing = s.server.writeErr
@@ -285,43 +280,23 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	return slot, true
 }
 
-// Find asks Redis for a pending task: whether its slot lacks it, and when it is to run there, if not at the time of its row.
-func (t *Timer) Find(ctx context.Context, row *task.Task) (lacks bool, elsewhen time.Time, err error) {
+// Find asks Redis for a pending task: whether it is in its slot, or else whether its slot lacks it, because a read should have
+// put it there; and when it is to run there, if not at the time of its row.
+func (t *Timer) Find(ctx context.Context, row *task.Task) (there, lacks bool, elsewhen time.Time, err error) {
 	t.mu.Lock()
 	bt := t.bizTimers[row.BizType]
 	if bt == nil {
 		t.mu.Unlock()
-		return false, elsewhen, nil
+		return false, false, elsewhen, nil
 	}
-	slot := t.slotOf(bt, row.JobID).slot
+	s := t.slotOf(bt, row.JobID)
+	slot, seen := s.slot, s.seen
 	t.mu.Unlock()
 	at, claimed, err := t.slots.Find(ctx, slot, row.JobID)
 	if !at.IsZero() && !at.Equal(row.ActionTime) {
 		elsewhen = at
 	}
-	return err == nil && at.IsZero() && !claimed, elsewhen, err
-}
-
-// Reading is a reading of a server's clock.
-type Reading struct {
-	Addr   string    // of the server; "" is the only one
-	Read   time.Time // when it was read, by time.Now: the node's clock may have been set since
-	Server time.Time // what it showed
-}
-
-// Readings are the last readings of the servers' clocks, one of each guard that answers.
-func (t *Timer) Readings() (list []Reading) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for addr, srv := range t.servers {
-		if len(srv.groups) == 0 {
-			continue
-		}
-		for _, s := range srv.groups[0].slots { // all of them are guards
-			if s.isOwned() && s.unreachableSince.IsZero() && !s.clockRead.IsZero() {
-				list = append(list, Reading{addr, s.clockRead, s.clock})
-			}
-		}
-	}
-	return list
+	there = !at.IsZero() || claimed
+	lacks = err == nil && !there && !row.ActionTime.After(seen.until) && row.Modified.Before(seen.at)
+	return there, lacks, elsewhen, err
 }

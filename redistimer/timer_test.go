@@ -15,7 +15,6 @@ import (
 
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -24,22 +23,16 @@ import (
 
 func TestTimerEmbedded(t *testing.T) {
 	t.Parallel()
-	exerciseTimer(t, nil, false)
+	exerciseTimer(t, nil)
 }
 
 func TestTimerServer(t *testing.T) {
 	t.Parallel()
-	exerciseTimer(t, sharedRedis, false)
-}
-
-// The same with a type whose slots are quiet when they have nothing to do.
-func TestTimerOfAQuietType(t *testing.T) {
-	t.Parallel()
-	exerciseTimer(t, nil, true)
+	exerciseTimer(t, sharedRedis)
 }
 
 // exerciseTimer tests the contract of the engine on every kind of Redis: at a place, or in bubbles if it is nil.
-func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
+func exerciseTimer(t *testing.T, place slotPlace) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, c *center)
@@ -61,17 +54,13 @@ func exerciseTimer(t *testing.T, place slotPlace, guarded bool) {
 		{"a task is finished while its claim is settled", finishesWhileSettling, true},
 		{"a task goes far away and comes back at once", goesAndComesBack, true},
 	} {
-		test := func(t *testing.T, center *center) {
-			center.guarded = guarded
-			c.test(t, center)
-		}
 		switch {
 		case place == nil:
-			t.Run(c.name, func(t *testing.T) { inBubble(t, test) })
+			t.Run(c.name, func(t *testing.T) { inBubble(t, c.test) })
 		case !c.pace:
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				test(t, open(t, place))
+				c.test(t, open(t, place))
 			})
 		}
 	}
@@ -90,8 +79,8 @@ func firesOnce(t *testing.T, c *center) {
 	require.Equal(t, depth{}, c.depth())
 }
 
-// Slots are also polled every few seconds. A node that does not own the slot must be faster than that, each
-// time: a bubble shows it.
+// Rows that are due soon are also read every few seconds. A node that does not own the slot must be faster than that,
+// each time: a bubble shows it.
 func wakesTheOwner(t *testing.T, c *center) {
 	c.start(allPartitions...)
 	c.filled()
@@ -346,7 +335,7 @@ func findsWhatIsNotArmed(t *testing.T, c *center) {
 	row := a.submit(1, 500*time.Millisecond)
 	require.Equal(t, row.JobID, (<-a.unarmed).JobID)
 	require.Empty(t, c.runsOf(row.JobID))
-	b.Recheck()
+	b.Reread()
 	c.settled(row.JobID, task.Processed)
 	require.Len(t, c.runsOf(row.JobID), 1)
 	require.Empty(t, b.unarmed)
@@ -469,14 +458,11 @@ func TestTimerOnARedisThatLosesEverything(t *testing.T) {
 			ids = append(ids, n.submit(uint64(i), 0).JobID)
 		}
 		for i := range 10 {
-			n.submit(uint64(i), 30*time.Minute)
+			n.submit(uint64(i), later)
 		}
 		c.eventually(func() bool { return g.Load().inside.Load() == 2 && c.depth().Prepared >= 10 }, "not claimed")
 		c.server.FlushAll()
-		c.filled()
-		c.eventually(func() bool { d := c.depth(); return d.Store+d.Prepared == 20 }, "not all are there again")
-		// Inflight tasks do not count as new: their claims are there again.
-		c.eventually(func() bool { return c.depth().Prepared >= 10 }, "not claimed again")
+		c.eventually(func() bool { return c.depth() == depth{Store: 10} }, "those that nobody holds are not there again")
 		g.Load().open()
 		for _, id := range ids {
 			c.settled(id, task.Processed)
@@ -517,7 +503,7 @@ func TestWakeUpsDuringAPoll(t *testing.T) {
 	})
 }
 
-// A server that was replaced by an older copy of itself has markers, but lacks tasks.
+// A server that was replaced by an older copy of itself has the keys of this process, but lacks tasks.
 func TestTimerOnARestartedServer(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t, "--appendonly", "no")
@@ -539,9 +525,6 @@ func TestTimerOnARestartedServer(t *testing.T) {
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	require.NotZero(t, c.rearmed[redistimer.ReasonLost])
 }
 
 // Without tasks there is next to nothing to do, and neither with a backlog that has no room.
@@ -602,68 +585,5 @@ func TestArmingIsBounded(t *testing.T) {
 		require.Equal(t, second[0].JobID, <-armed, "there was no room for it, so it did not wait")
 		<-armed
 		n.link.silent.Store(false)
-	})
-}
-
-// The slots of a database that hangs occupy the fill goroutines for one time-out, not one each, before the
-// slots of the others are filled to their horizon.
-func TestSlotsOfADatabaseThatHangsDoNotDelayTheOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *center) {
-		broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
-		require.NoError(t, err)
-		require.NoError(t, broken.Close())
-		type slot struct {
-			partition int
-			bizType   uint64
-		}
-		var mu sync.Mutex
-		seen := make(map[slot]bool)
-		hung, down := 0, make(chan struct{}) // closed once the store knows the broken database
-		filled := make(chan int, 1)          // how often the broken database was read before that
-		n := c.start()
-		n.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
-			s := slot{p, q.Only[0]}
-			mu.Lock()
-			if layout.PartitionDatabase(p) == 1 {
-				if hung++; hung == 2 {
-					close(down)
-				}
-				mu.Unlock()
-				time.Sleep(300 * time.Millisecond) // in a bubble: the database hangs
-				return broken.DuePages(p, q)
-			}
-			mu.Unlock()
-			select { // a busy machine polls the guards one after the other
-			case <-down:
-			case <-time.After(5 * time.Second):
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if seen[s] {
-				select {
-				case filled <- hung:
-				default:
-				}
-			}
-			seen[s] = true
-			return real.DuePages(p, q)
-		}
-		n.store.down = func(database int) bool { // as the watch of the databases does
-			mu.Lock()
-			defer mu.Unlock()
-			return database == 1 && hung >= 2
-		}
-		var types []redistimer.BizType
-		for i := range uint64(6) {
-			b := c.biz
-			b.ID, b.Name, b.Topic = 100+i, fmt.Sprint("type", i), fmt.Sprint("topic", i)
-			types = append(types, b)
-		}
-		n.SetTypes(nil) // so that the first fill is of all partitions
-		for p := range layout.Partitions {
-			n.owned.set(p, true)
-		}
-		n.SetTypes(types)
-		require.LessOrEqual(t, <-filled, 3, "of the guards and the others of its two partitions, and no more once it is known to be down")
 	})
 }

@@ -31,13 +31,13 @@ func (t *Timer) listen(ctx context.Context) error {
 			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
-		begun, end := t.pollAll, func() {}
+		begun, end := t.Reread, func() {}
 		if old != nil {
 			end = old
 			isFirst := true
 			begun = func() {
 				if !isFirst {
-					t.pollAll()
+					t.Reread()
 				}
 				isFirst = false
 				end()
@@ -48,7 +48,7 @@ func (t *Timer) listen(ctx context.Context) error {
 			defer end()
 			err := t.slots.Listen(one, via, t.handleWake, begun)
 			if one.Err() == nil {
-				t.cfg.Logger.Warn("wake-up subscription lost; slots are polled every few seconds", "error", err)
+				t.cfg.Logger.Warn("wake-up subscription lost; tasks that other nodes arm are found by the reads", "error", err)
 				_ = wait.For(one, retryEvery)
 			}
 		})
@@ -82,16 +82,6 @@ func (t *Timer) relisten() {
 	}
 }
 
-// pollAll polls all slots: wake-ups may have been missed.
-func (t *Timer) pollAll() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, srv := range t.servers {
-		srv.pollAll()
-	}
-	t.replan.Set()
-}
-
 func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,16 +92,13 @@ func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 
 // advanceHead records that a slot has a task that is due at a time. The lock is held.
 func (t *Timer) advanceHead(s *slotState, at time.Time) {
-	if !s.isOwned() || s.foreign {
+	if !s.isOwned() {
 		return
 	}
 	if s.announcedHead.IsZero() || at.Before(s.announcedHead) {
 		s.announcedHead = at
 	}
 	if s.head.IsZero() || at.Before(s.head) {
-		if s.displacedHead.IsZero() {
-			s.displacedHead = s.head
-		}
 		s.head = at
 		s.group.planAgain()
 		t.replan.Set()

@@ -105,7 +105,7 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 	}
 	r.consumers[orders], r.consumers[mails] = r.queue.AddType(task.BizType{ID: orders}), r.queue.AddType(task.BizType{ID: mails})
 	r.cfg = scanner.Config{
-		Store: r.faults, Timer: r.timer, SweepAfter: 10 * time.Second, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
+		Store: r.faults, Timer: r.timer, Queue: r.queue, Ownership: r.owned, Catalog: task.NewCatalog(types), Layout: layout,
 		Observer: r.passes, Schedule: cron.Every(10 * time.Second), Lookahead: 10 * time.Second, Batch: 500,
 		Now: now, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
@@ -330,12 +330,10 @@ func (f *faults) NextDue(ctx context.Context, p int) (time.Time, bool, error) {
 	return f.reader(p).NextDue(ctx, p)
 }
 
-// timer is the redis engine: it serves redis-mode types where Redis is in reach, and records the tasks that are
-// swept to it.
+// timer is the redis engine: it serves redis-mode types where Redis is in reach.
 type timer struct {
 	mu     sync.Mutex
 	out    bool
-	swept  []uint64
 	purged []purged
 }
 
@@ -366,14 +364,6 @@ func (f *timer) PurgeDead(_ context.Context, partition int, before time.Time) {
 }
 
 func (f *timer) NextDue(int, time.Time, bool) {}
-
-func (f *timer) Sweep(_ context.Context, _ int, overdue []task.Task) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, t := range overdue {
-		f.swept = append(f.swept, t.JobID)
-	}
-}
 
 func (f *faults) Retrying(ctx context.Context, p int, now, until time.Time) (map[uint64]store.Retrying, error) {
 	f.mu.Lock()

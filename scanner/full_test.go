@@ -232,7 +232,7 @@ func TestRowsOfUnknownTypesDoNotSlowEachTick(t *testing.T) {
 					mu.Lock()
 					whole++
 					mu.Unlock()
-					time.Sleep(5 * time.Second) // the time to read past the rows that are not configured
+					time.Sleep(10 * time.Second) // the time to read past the rows that are not configured
 				}
 			}
 		})
@@ -247,7 +247,7 @@ func TestRowsOfUnknownTypesDoNotSlowEachTick(t *testing.T) {
 		r.after(40 * time.Second)
 		require.Zero(t, r.ranAll(ids), "tasks that fall due are found at each tick, and are not late")
 		mu.Lock()
-		require.Equal(t, 2, whole, "one pass: the sweep, and what is due")
+		require.Equal(t, 1, whole, "one pass")
 		mu.Unlock()
 		require.Empty(t, r.runs(old))
 		r.after(80 * time.Second)

@@ -89,7 +89,13 @@ func (r *scan) countOverdue(ctx context.Context) {
 			sums[b] = sums[b].Add(sum)
 		}
 	}
+	before := slices.Concat(r.db.unknownTypes, r.unknownTypes)
 	r.db.unknownTypes = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
+	for _, b := range r.db.unknownTypes {
+		if !slices.Contains(before, b) {
+			r.logUnknown(b)
+		}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sums = sums

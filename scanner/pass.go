@@ -144,7 +144,6 @@ func (r *scan) partition(ctx context.Context, p int) error {
 // readDue reads the due tasks of a partition from a key on.
 func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 	timed, paused, scanned := r.splitTypes(p)
-	var swept error
 	if r.db.empty[p] || len(timed)+len(paused) > 0 {
 		next, none, err := r.nextDue(ctx, p)
 		if err == nil && len(timed) > 0 {
@@ -153,15 +152,14 @@ func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 		if err != nil || none || next.After(r.until) {
 			return err
 		}
-		if len(paused) > 0 && next.Before(r.cfg.Now().Add(-overdueAfter)) {
+		if len(timed)+len(paused) > 0 && next.Before(r.cfg.Now().Add(-overdueAfter)) {
 			r.noteOverdue(p) // perhaps by tasks that are not read
 		}
-		// A locked or missing table must not keep the tasks of the others from running.
-		if swept = r.sweep(ctx, p, timed, next, from); !scanned || swept != nil && !r.cfg.Store.Readable(r.db.index) {
-			return swept
+		if !scanned {
+			return nil
 		}
 	}
-	return errors.Join(swept, r.offerDue(ctx, p, slices.Concat(timed, paused), from))
+	return r.offerDue(ctx, p, slices.Concat(timed, paused), from)
 }
 
 // offerDue puts the due tasks of a partition into the queue, except those of some business types.
@@ -266,8 +264,11 @@ func (r *scan) skipUnknown(pages *store.DuePages, t *task.Task) {
 	if slices.Contains(r.db.unknownTypes, t.BizType) {
 		return // already logged
 	}
-	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending",
-		"biz_type", t.BizType, "database", r.db.index, "job_id", t.JobID)
+	r.logUnknown(t.BizType)
+}
+
+func (r *scan) logUnknown(bizType uint64) {
+	r.cfg.Logger.Warn("due tasks of a biz_type that is not configured; they stay pending", "biz_type", bizType, "database", r.db.index)
 }
 
 // splitTypes returns the business types that the Timer serves in a partition, the paused ones, and whether the
@@ -284,58 +285,6 @@ func (r *scan) splitTypes(p int) (timed, paused []uint64, scanned bool) {
 		}
 	}
 	return timed, paused, scanned
-}
-
-// sweep passes tasks to the Timer that should have started long ago. A few pages are enough: if there are more,
-// the Timer has a backlog anyway.
-func (r *scan) sweep(ctx context.Context, p int, timed []uint64, next time.Time, from task.Key) error {
-	until := r.cfg.Now().Add(-r.cfg.SweepAfter)
-	if len(timed) == 0 || next.After(until) {
-		return nil
-	}
-	due := store.Due{Until: until, From: from, PerPage: r.cfg.Batch, Except: slices.Clone(r.unknownTypes)}
-	rest := timed // in the order of r.types.All
-	for _, b := range r.types.All() {
-		if len(rest) > 0 && rest[0] == b.ID {
-			rest = rest[1:]
-		} else {
-			due.Except = append(due.Except, b.ID)
-		}
-	}
-	pages := r.cfg.Store.DuePages(p, due)
-	page, err := r.nextPage(ctx, r.db.index, pages)
-	if err != nil {
-		return err
-	}
-	var overdue []task.Task
-	hidden := slices.Clone(timed)
-	for {
-		for i := range page {
-			b := page[i].BizType
-			if _, known := r.types.ByID(b); known {
-				overdue = append(overdue, page[i])
-			} else {
-				r.skipUnknown(pages, &page[i])
-			}
-			if !slices.Contains(due.Except, b) {
-				due.Except = append(due.Except, b)
-			}
-		}
-		hidden = slices.DeleteFunc(hidden, func(b uint64) bool { return slices.Contains(due.Except, b) })
-		if _, more := pages.Rest(); !more || len(hidden) == 0 {
-			break
-		}
-		// A type whose workers stand still must not hide the others: read once more without it.
-		pages = r.cfg.Store.DuePages(p, due)
-		if page, err = r.nextPage(ctx, r.db.index, pages); err != nil {
-			return err
-		}
-	}
-	if len(overdue) > 0 {
-		r.noteOverdue(p)
-		r.cfg.Timer.Sweep(ctx, p, overdue)
-	}
-	return nil
 }
 
 // slowPass is the length of a pass from which its database counts as slow.

@@ -57,7 +57,6 @@ type Timer interface {
 	Watch() <-chan struct{}
 	// InFallback reports whether Redis is out of reach for some of its tasks.
 	InFallback() bool
-	Sweep(ctx context.Context, partition int, overdue []task.Task)
 	// NextDue receives, at each pass, when the earliest pending task of a partition is due; none: there is none.
 	NextDue(partition int, at time.Time, none bool)
 	// PurgeDead removes from the Timer's own lists what died before a time.
@@ -83,10 +82,8 @@ type Config struct {
 	Layout    sharding.Layout
 	Observer  Observer
 
-	// Timer is the engine of redis-mode types; nil if there is none. The scanner does not read what the Timer
-	// serves, and passes it the tasks that it missed.
-	Timer      Timer
-	SweepAfter time.Duration // a task that is overdue by more was missed by the Timer
+	// Timer is the engine of redis-mode types; nil if there is none. The scanner does not read what the Timer serves.
+	Timer Timer
 
 	// Retries returns until when tasks that have failed on this node may run again. Nil: none fail.
 	Retries func() time.Time

@@ -594,33 +594,6 @@ func TestWithoutRetentionNothingIsPurged(t *testing.T) {
 	})
 }
 
-// Workers of one type stand still, and its overdue tasks fill the sweep's page.
-func TestASweepReachesEveryType(t *testing.T) {
-	twoTimed := func(c *scanner.Config) {
-		noTicks(c)
-		c.Batch = 4
-		types, err := task.NewTypes(
-			task.BizType{ID: pushes, Name: "pushes", Mode: task.ModeRedis},
-			task.BizType{ID: mails, Name: "mails", Mode: task.ModeRedis},
-		)
-		require.NoError(t, err)
-		c.Catalog = task.NewCatalog(types)
-	}
-	bubble(t, layout, 10, twoTimed, func(t *testing.T, r *rig) {
-		for range 40 {
-			r.insert(pushes, r.bizID(0, 0), -time.Hour)
-		}
-		missed := r.insert(mails, r.bizID(0, 0), -time.Minute)
-		r.run()
-		require.Contains(t, r.timer.swept, missed)
-		seen := make(map[uint64]bool)
-		for _, id := range r.timer.swept {
-			require.False(t, seen[id], "twice in one sweep")
-			seen[id] = true
-		}
-	})
-}
-
 // Another node that reaches Redis puts tasks into slots that this one does not reach. Before, they waited for the
 // next tick of the schedule.
 func TestTasksAreScannedEachSecondWhileRedisIsAway(t *testing.T) {

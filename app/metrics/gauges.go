@@ -85,7 +85,7 @@ var (
 	retryingDesc = desc("toc_retrying", "Pending tasks that have failed and run again, as of the last scan.", "biz_type")
 	promiseDesc  = desc("toc_oldest_promise_seconds", "How long ago the oldest promised time is of the pending tasks that are overdue or have failed; 0 if there is none. Retries do not move it.", "biz_type")
 	pausedDesc   = desc("toc_paused", "Whether the biz_type is paused.", "biz_type")
-	differDesc   = desc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of each slot's last comparison: pending tasks that are missing in their slot, and ghosts that are in a slot and not pending.", "biz_type", "kind")
+	differDesc   = desc("toc_slots_differ", "Differences between the slots in Redis and the rows, as of the last read of each: pending tasks that a slot lacked although the read before had left them there (missing), and claimed ones that had not been pending for longer than a scan (ghost).", "biz_type", "kind")
 	dueDesc      = desc("toc_due", "Pending tasks of this node's partitions that are due within a time from now on, as of the last minute; absent if none is due within a day.", "biz_type", "within")
 	throttleDesc = desc("toc_throttled_total", "Looks at due tasks that a limit kept from starting, about 20 a second while they wait.", "biz_type", "by")
 	unknownDesc  = desc("toc_unknown_type_pending", "Overdue tasks whose biz_type is not configured, as of the last scan.", "biz_type")

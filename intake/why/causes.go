@@ -202,7 +202,7 @@ func slotFills(f *Facts) string {
 	if !f.Slot.Filling || f.Slot.Foreign || f.Slot.Fallback {
 		return ""
 	}
-	return fmt.Sprintf("its slot %s in Redis is being filled from the store", f.Slot.Key)
+	return fmt.Sprintf("the rows of its slot %s in Redis have not been read yet", f.Slot.Key)
 }
 
 func clockWrong(f *Facts) string { return f.Clock }
@@ -323,18 +323,15 @@ func queueFull(f *Facts) string {
 
 func inSlot(f *Facts) string {
 	switch {
-	case f.Found.Lacks && f.isDue():
-		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after", f.Slot.Key)
 	case f.Found.Lacks:
-		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; node %s puts it there before its time if that is more than two scans away", f.Slot.Key, f.Node)
+		return fmt.Sprintf("it is not in its slot %s in Redis, as after a change by SQL; node %s puts it there within seconds", f.Slot.Key, f.Node)
 	case f.where() != api.WhySlot:
 		return ""
 	case f.Found.Err != nil:
 		return fmt.Sprintf("it should be in its slot %s in Redis, which does not say so: %v", f.Slot.Key, f.Found.Err)
-	case f.Found.At.After(f.Task.ActionTime) && f.isDue():
-		return fmt.Sprintf("it is in its slot %s in Redis only at %s, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after", f.Slot.Key, moment(f.Found.At))
 	case f.Found.At.After(f.Task.ActionTime):
-		return fmt.Sprintf("it is in its slot %s in Redis, but only at %s, as after a change by SQL; node %s corrects that before its time if that is more than two scans away", f.Slot.Key, moment(f.Found.At), f.Node)
+		return fmt.Sprintf("it is in its slot %s in Redis only at %s, as after a change by SQL; node %s corrects that within seconds of its time", f.Slot.Key,
+			moment(f.Found.At), f.Node)
 	case f.isDue():
 		return fmt.Sprintf("it is in its slot %s in Redis and was due %s ago", f.Slot.Key, f.ago(f.Task.ActionTime))
 	default:
@@ -348,7 +345,7 @@ func readByScan(f *Facts) string {
 		!f.Partition.Owned:
 		return ""
 	case !s.Serves:
-		return "it is only in the store: its slot in Redis is filled as the horizon moves on"
+		return "it is only in the store: it comes into its slot in Redis some seconds before its time"
 	case f.Task.ActionTime.After(s.Until):
 		return "it is only in the store: a scan reads it in time"
 	case s.Next.IsZero():

@@ -101,22 +101,22 @@ func TestEachCause(t *testing.T) {
 			f.Task.ActionTime, f.Partition.Owned, f.Partition.Owner = now.Add(time.Minute), false, "n2"
 		}, api.WhyStore, now.Add(time.Minute), []string{"partition 64 is owned by node n2, which has not answered", "its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s"}},
 		"not in its slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}); f.Found.Lacks = true }, api.WhyStore, time.Time{}, []string{
-			"it is not in its slot order_close_64 in Redis, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after"}},
+			"it is not in its slot order_close_64 in Redis, as after a change by SQL; node n1 puts it there within seconds"}},
 		"not in its slot, later": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Task.ActionTime, f.Found.Lacks = now.Add(time.Minute), true
 		}, api.WhyStore, now.Add(time.Minute), []string{"its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
-			"it is not in its slot order_close_64 in Redis, as after a change by SQL; node n1 puts it there before its time if that is more than two scans away"}},
+			"it is not in its slot order_close_64 in Redis, as after a change by SQL; node n1 puts it there within seconds"}},
 		"later in its slot": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Task.ActionTime, f.Found.At = now.Add(time.Minute), now.Add(2*time.Minute)
 		}, api.WhySlot, now.Add(time.Minute), []string{"its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
-			"it is in its slot order_close_64 in Redis, but only at 2026-01-02T15:06:05.000Z, as after a change by SQL; node n1 corrects that before its time if that is more than two scans away"}},
+			"it is in its slot order_close_64 in Redis only at 2026-01-02T15:06:05.000Z, as after a change by SQL; node n1 corrects that within seconds of its time"}},
 		"later in its slot, and due": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Found.At = now.Add(2 * time.Minute)
 		}, api.WhySlot, time.Time{}, []string{
-			"it is in its slot order_close_64 in Redis only at 2026-01-02T15:06:05.000Z, as after a change by SQL; a scan finds it when it is overdue by redis.sweep_after"}},
+			"it is in its slot order_close_64 in Redis only at 2026-01-02T15:06:05.000Z, as after a change by SQL; node n1 corrects that within seconds of its time"}},
 		"a slot that does not answer": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Found.Err = errors.New("read slot: i/o timeout")
@@ -125,13 +125,13 @@ func TestEachCause(t *testing.T) {
 			inRedis(f, why.Slot{Key: "order_close_64", Filling: true})
 			f.Task.ActionTime = now.Add(time.Minute)
 		}, api.WhySlot, now.Add(time.Minute), []string{
-			"its slot order_close_64 in Redis is being filled from the store", "its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
+			"the rows of its slot order_close_64 in Redis have not been read yet", "its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
 			"it is in its slot order_close_64 in Redis; node n1 claims it at its time"}},
 		"beyond the horizon": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
 			f.Place, f.Task.ActionTime = dispatch.Store, now.Add(time.Hour)
 		}, api.WhyStore, now.Add(time.Hour), []string{
-			"its time has not come: it is due at 2026-01-02T16:04:05.000Z, in 1h0m0s", "it is only in the store: its slot in Redis is filled as the horizon moves on"}},
+			"its time has not come: it is due at 2026-01-02T16:04:05.000Z, in 1h0m0s", "it is only in the store: it comes into its slot in Redis some seconds before its time"}},
 		"redis silent": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64", Unreachable: ago(2 * time.Second), Cause: "answers: BUSY", Refusing: hang})
 		}, api.WhySlot, time.Time{}, []string{

@@ -26,7 +26,6 @@ func (s slotSuite) roundTrip(t *testing.T) {
 	require.WithinDuration(t, time.Now(), c.Now, time.Minute)
 	expiry := ceilMilli(c.Now.Add(time.Minute))
 	require.Equal(t, 2, c.Claims)
-	require.Empty(t, c.Marker)
 	require.Equal(t, state{
 		Store:   map[string]string{"30": score(later, 0)},
 		Prepare: map[string]string{"10": score(expiry, 0), "20": score(expiry, 4)},

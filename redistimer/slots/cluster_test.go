@@ -73,7 +73,7 @@ func (c *clusterRig) keysAreTogether(t *testing.T) {
 		for i, topic := range []string{"order_close", "a", "A.b:c-d_e", "0", "_", "prepare_"} {
 			slot := slots.Slot{Topic: topic, Partition: i * 100}
 			want := c.SlotOf(s.StoreKey(slot))
-			for _, key := range []string{s.PrepareKey(slot), s.DeadKey(slot), s.MarkerKey(slot)} {
+			for _, key := range []string{s.PrepareKey(slot), s.DeadKey(slot)} {
 				require.Equal(t, want, c.SlotOf(key), key)
 			}
 		}
@@ -87,8 +87,7 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	const from, to = 0, movesTo
 	slot := c.slotsOn("ask", from, 1)[0]
 	at := ago(time.Hour)
-	keys := []string{c.StoreKey(slot), c.PrepareKey(slot), c.MarkerKey(slot), c.DeadKey(slot)}
-	require.Equal(t, []error{nil}, c.mark(ctx, []slots.Slot{slot}, "complete"))
+	keys := []string{c.StoreKey(slot), c.PrepareKey(slot), c.DeadKey(slot)}
 	c.arm(t, slot, member(1, at, 0))
 	require.Len(t, c.claimAll(t, slot), 1)
 	c.arm(t, slot, member(2, at, 0), member(3, at, 0))
@@ -107,7 +106,6 @@ func (c *clusterRig) asksForAScript(t *testing.T) {
 	forget()
 	got := c.claim(t, slots.ClaimRequest{Slot: slot, Limit: 1, Visibility: time.Hour})
 	require.Equal(t, []slots.Member{member(2, at, 0)}, got.Members)
-	require.Equal(t, "complete", got.Marker)
 	forget()
 	require.Equal(t, 3, c.arm(t, slot, member(1, at, 0), member(2, at, 0), member(3, at, 0)))
 	forget()
@@ -274,7 +272,6 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 		}
 	}
 	check(errs...)
-	check(c.mark(ctx, many, "complete")...)
 	check(armErrors(c.Arm(ctx, arms))...)
 
 	// The same holds when the caller's time runs out while one slot moves.
@@ -296,7 +293,7 @@ func (c *clusterRig) losesAMaster(t *testing.T) {
 
 	c.Start(down)
 	require.Eventually(t, func() bool { // until the client knows
-		return !slices.ContainsFunc(c.mark(context.WithoutCancel(ctx), many, "complete"), func(err error) bool { return err != nil })
+		return !slices.ContainsFunc(c.Drop(context.WithoutCancel(ctx), many), func(err error) bool { return err != nil })
 	}, time.Minute, 10*time.Millisecond)
 }
 

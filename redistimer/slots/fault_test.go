@@ -21,36 +21,28 @@ func private(server *testrig.PrivateRedis) slotPlace {
 	return func(testing.TB) ([]string, string) { return []string{server.Addr()}, server.Prefix() }
 }
 
-func TestSlotsAreLost(t *testing.T) {
+func TestAServerIsReplaced(t *testing.T) {
 	t.Parallel()
 	server := testrig.StartRedis(t)
 	r := openSlots(t, private(server))
-	ctx := t.Context()
-	many := []slots.Slot{orders, {Topic: "other"}}
-	require.Equal(t, []error{nil, nil}, r.mark(ctx, many, "complete"))
-	r.arm(t, orders, member(1, ago(time.Hour), 0))
-	require.True(t, r.claim(t, slots.ClaimRequest{Slot: orders}).NewServer)
+	a, b := &slots.Identity{Process: "a"}, &slots.Identity{Process: "b"}
+	require.True(t, r.pulse(t, a).Lost, "it is asked for the first time")
+	require.False(t, r.pulse(t, a).Lost)
+	require.True(t, r.pulse(t, b).Lost)
+	require.False(t, r.pulse(t, b).Lost)
 
-	require.NoError(t, r.client.FlushAll(ctx).Err())
-	for _, c := range r.Claim(ctx, []slots.ClaimRequest{{Slot: many[0], Limit: 1}, {Slot: many[1], Limit: 1}}) {
-		require.NoError(t, c.Err)
-		require.Empty(t, c.Marker)
-		require.Empty(t, c.Members)
-		require.False(t, c.NewServer, "the server is the same")
-	}
-	other := slots.New(r.client, r.prefix)
-	look := []slots.ClaimRequest{{Slot: orders}}
-	require.True(t, other.Claim(ctx, look)[0].NewServer)
-	require.False(t, other.Claim(ctx, look)[0].NewServer)
-
+	require.NoError(t, r.client.Save(t.Context()).Err()) // its keys survive
 	server.Stop()
 	server.Start()
+	var got slots.Pulse
 	require.Eventually(t, func() bool { // the client's pool may have to be refilled
-		c := r.Claim(ctx, []slots.ClaimRequest{{Slot: orders}})[0]
-		return c.Err == nil && c.NewServer
-	}, time.Minute, 10*time.Millisecond, "the server is another one")
-	require.False(t, r.claim(t, slots.ClaimRequest{Slot: orders}).NewServer)
-	require.True(t, other.Claim(ctx, look)[0].NewServer, "whoever else has asked it")
+		var err error
+		got, err = r.Pulse(t.Context(), a, "ours", time.Hour)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.True(t, got.Lost, "the server is another one")
+	require.False(t, r.pulse(t, a).Lost)
+	require.True(t, r.pulse(t, b).Lost, "whoever else has asked it")
 }
 
 func TestServerIsAway(t *testing.T) {

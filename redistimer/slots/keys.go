@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Slot is the part of a topic that belongs to one partition. In Redis it has a store queue, a prepare queue, a
-// dead queue and a marker.
+// Slot is the part of a topic that belongs to one partition. In Redis it has a store queue, a prepare queue and a
+// dead queue.
 type Slot struct {
 	Topic     string
 	Partition int
@@ -21,11 +21,11 @@ type Slot struct {
 // slotKeys has the names of a slot's keys and its parts as scripts take them. Commands point into it, so that
 // no call builds a name again.
 type slotKeys struct {
-	store, prepare, dead, marker string
-	partition, topic             string
+	store, prepare, dead string
+	partition, topic     string
 }
 
-// newSlotKeys names a slot's keys. The store queue's name is the hash tag of the others. So all four are on one
+// newSlotKeys names a slot's keys. The store queue's name is the hash tag of the others. So all three are on one
 // node of a cluster, and one script can use them. For that the prefix must not contain braces.
 //
 // The names are stored in Redis and known to operators. If you change them, the old slots are no longer used:
@@ -37,7 +37,6 @@ func newSlotKeys(prefix string, slot Slot) *slotKeys {
 		store:     store,
 		prepare:   "prepare_{" + store + "}",
 		dead:      "dead_{" + store + "}",
-		marker:    "marker_{" + store + "}",
 		partition: partition,
 		topic:     slot.Topic,
 	}
@@ -73,9 +72,6 @@ func (s *Slots) PrepareKey(slot Slot) string { return s.keys.of(slot).prepare }
 // DeadKey is the sorted set of the slot's dead tasks, by the time of death in milliseconds.
 func (s *Slots) DeadKey(slot Slot) string { return s.keys.of(slot).dead }
 
-// MarkerKey is the string that marks a slot as complete. If Redis lost the marker, it lost the slot.
-func (s *Slots) MarkerKey(slot Slot) string { return s.keys.of(slot).marker }
-
 //go:embed lua/try.lua
 var tryText string
 
@@ -85,7 +81,7 @@ var tryScript = redis.NewScript(tryText)
 func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	return tryScript.Run(ctx, s.client, []string{s.MarkerKey(slot) + "_tried", s.PrepareKey(slot) + "_tried"}, s.wakeChannel).Err()
+	return tryScript.Run(ctx, s.client, []string{s.PrepareKey(slot) + "_try", s.PrepareKey(slot) + "_tried"}, s.wakeChannel).Err()
 }
 
 // TryAll tries the needs of the engine: on the servers of that many partitions each command, and the wake channel. The keys

@@ -45,19 +45,19 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		prefix                             string
 		slot                               slots.Slot
-		store, prepare, dead, marker, wake string
+		store, prepare, dead, center, wake string
 	}{
 		{"", slots.Slot{Topic: "order_close", Partition: 0},
-			"order_close_0", "prepare_{order_close_0}", "dead_{order_close_0}", "marker_{order_close_0}", "toc:wake"},
+			"order_close_0", "prepare_{order_close_0}", "dead_{order_close_0}", "toc:center{3}", "toc:wake"},
 		{"shop:", slots.Slot{Topic: "order.close:v2-x", Partition: 8191},
-			"shop:order.close:v2-x_8191", "prepare_{shop:order.close:v2-x_8191}", "dead_{shop:order.close:v2-x_8191}", "marker_{shop:order.close:v2-x_8191}", "shop:toc:wake"},
+			"shop:order.close:v2-x_8191", "prepare_{shop:order.close:v2-x_8191}", "dead_{shop:order.close:v2-x_8191}", "shop:toc:center{3}", "shop:toc:wake"},
 	} {
 		s := newSlots(t, c.prefix)
 		for range 2 { // built, then cached
 			require.Equal(t, c.store, s.StoreKey(c.slot))
 			require.Equal(t, c.prepare, s.PrepareKey(c.slot))
 			require.Equal(t, c.dead, s.DeadKey(c.slot))
-			require.Equal(t, c.marker, s.MarkerKey(c.slot))
+			require.Equal(t, c.center, s.CenterKey(3))
 			require.Equal(t, c.wake, s.WakeChannel())
 		}
 	}
@@ -71,7 +71,7 @@ func TestKeysAreTheSlotsOwn(t *testing.T) {
 		return slots.Slot{Topic: rapid.StringMatching(`[a-z0-9_.:-]{1,4}`).Draw(t, "topic"), Partition: rapid.IntRange(0, 20).Draw(t, "partition")}
 	})
 	keys := func(slot slots.Slot) []string {
-		return []string{s.StoreKey(slot), s.PrepareKey(slot), s.DeadKey(slot), s.MarkerKey(slot)}
+		return []string{s.StoreKey(slot), s.PrepareKey(slot), s.DeadKey(slot)}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := slot.Draw(t, "a"), slot.Draw(t, "b")

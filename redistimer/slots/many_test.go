@@ -116,7 +116,6 @@ func (s slotSuite) nothing(t *testing.T) {
 	require.Empty(t, r.Settle(ctx, nil))
 	require.Empty(t, r.Release(ctx, nil))
 	require.Empty(t, r.Recover(ctx, nil))
-	require.Empty(t, r.Mark(ctx, nil))
 	require.Empty(t, r.Drop(ctx, nil))
 	require.Equal(t, []slots.ArmResult{{}}, r.Arm(ctx, []slots.ArmRequest{{Slot: orders}}))
 	require.Equal(t, []error{nil}, r.Settle(ctx, []slots.SettleRequest{{Slot: orders}}))
@@ -181,14 +180,12 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
 
-func (s slotSuite) marksAndDrops(t *testing.T) {
+func (s slotSuite) drops(t *testing.T) {
 	r := s.open(t)
 	ctx := t.Context()
 	at := ago(time.Hour)
-	many := []slots.Slot{{Topic: "mark", Partition: 0}, {Topic: "mark", Partition: 1}, {Topic: "mark", Partition: 2}}
-	require.Equal(t, make([]error, 3), r.mark(ctx, many, "complete 7"))
+	many := []slots.Slot{{Topic: "drop", Partition: 0}, {Topic: "drop", Partition: 1}, {Topic: "drop", Partition: 2}}
 	for _, slot := range many {
-		require.Equal(t, "complete 7", r.claim(t, slots.ClaimRequest{Slot: slot}).Marker)
 		r.arm(t, slot, member(1, at, 0))
 		r.claimAll(t, slot)
 		r.arm(t, slot, member(2, at, 0))
@@ -199,57 +196,8 @@ func (s slotSuite) marksAndDrops(t *testing.T) {
 	require.Equal(t, make([]error, 2), r.Drop(ctx, many[:2]))
 	for _, slot := range many[:2] {
 		require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: kept.Dead}, r.state(t, slot))
-		require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: slot}).Marker)
 	}
 	require.Equal(t, kept, r.state(t, many[2]))
-
-	// A marker is changed only where the expected one is there.
-	for i, c := range []struct {
-		slot  slots.Slot
-		over  string
-		set   bool
-		after string
-	}{
-		{many[0], "complete 7", false, ""}, {many[2], "complete 6", false, "complete 7"}, {many[2], "complete 7", true, "complete 8"},
-		{many[2], "complete 7", true, "complete 8"}, // repeated, since the answer was lost
-	} {
-		got := r.Mark(ctx, []slots.MarkRequest{{Slot: c.slot, Expect: c.over, Value: "complete 8", TTL: time.Hour}})
-		require.Equal(t, []slots.MarkResult{{Set: c.set}}, got, i)
-		require.Equal(t, c.after, r.state(t, c.slot).Marker, i)
-	}
-}
-
-func (s slotSuite) renews(t *testing.T) {
-	r := s.open(t)
-	ctx := t.Context()
-	left := func() time.Duration {
-		d, err := r.client.PTTL(ctx, r.MarkerKey(orders)).Result()
-		require.NoError(t, err)
-		return d
-	}
-	require.True(t, r.Mark(ctx, []slots.MarkRequest{{Slot: orders, Value: "ours", TTL: time.Hour}})[0].Set)
-	require.InDelta(t, time.Hour, left(), float64(time.Minute))
-	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours"})
-	require.LessOrEqual(t, left(), time.Hour, "not asked for")
-	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "another's", Renew: 2 * time.Hour})
-	require.LessOrEqual(t, left(), time.Hour, "it is not theirs")
-	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: 2 * time.Hour})
-	require.InDelta(t, 2*time.Hour, left(), float64(time.Minute))
-	require.NoError(t, r.client.Del(ctx, r.MarkerKey(orders)).Err())
-	require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: time.Hour}).Marker)
-	require.Empty(t, r.state(t, orders).Marker, "what is gone is not brought back")
-
-	require.Zero(t, r.arm(t, orders, member(1, ahead(time.Hour), 0)))
-	kept := func() time.Duration {
-		d, err := r.client.TTL(ctx, r.StoreKey(orders)).Result()
-		require.NoError(t, err)
-		return d
-	}
-	require.NoError(t, r.client.Expire(ctx, r.StoreKey(orders), time.Hour).Err())
-	r.claim(t, slots.ClaimRequest{Slot: orders})
-	require.LessOrEqual(t, kept(), time.Hour, "not asked for")
-	r.claim(t, slots.ClaimRequest{Slot: orders, Renew: time.Minute})
-	require.Greater(t, kept(), 2*time.Hour, "the queue of a slot that has no marker is kept as well")
 }
 
 func (s slotSuite) reloadsScripts(t *testing.T) {
@@ -325,7 +273,6 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	}
 	errs["settle"] = r.Settle(ctx, settles)
 	errs["release"] = r.Release(ctx, releases)
-	errs["mark"] = r.mark(ctx, many, "x")
 	errs["drop"] = r.Drop(ctx, many)
 	for call, list := range errs {
 		require.Len(t, list, len(many), call)
@@ -336,8 +283,6 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 			}
 		}
 	}
-	_, err := r.Marker(ctx, orders)
-	require.Error(t, err)
-	_, err = r.Prepared(ctx, orders, 0, 1)
+	_, err := r.Prepared(ctx, orders, 0, 1)
 	require.Error(t, err)
 }

@@ -70,26 +70,30 @@ func (m *slotModel) drawMembers(label string) []slots.Member {
 	return members
 }
 
-func (m *slotModel) arm(*rapid.T)    { m.arms(false) }
-func (m *slotModel) armNew(*rapid.T) { m.arms(true) }
+func (m *slotModel) arm(*rapid.T)    { m.arms(time.Time{}) }
+func (m *slotModel) armNew(*rapid.T) { m.arms(modelPast.Add(time.Millisecond)) }
 
-func (m *slotModel) arms(keep bool) {
+func (m *slotModel) arms(keep time.Time) {
 	members := m.drawMembers("members")
-	got := m.r.Arm(m.Context(), []slots.ArmRequest{{Slot: m.slot, Keep: keep, Members: members}})
-	known := 0
+	got := m.r.Arm(m.Context(), []slots.ArmRequest{{Slot: m.slot, KeepUntil: keep, Members: members}})
+	known, held := 0, 0
 	for _, one := range members {
 		_, claimed := m.claimed[one.JobID]
 		old, stored := m.store[one.JobID]
-		isEarlier := cmp.Or(one.At.Compare(old.At), cmp.Compare(one.Attempts, old.Attempts)) < 0
+		isBefore := func(at time.Time, attempts int) bool {
+			return cmp.Or(at.Compare(old.At), cmp.Compare(attempts, old.Attempts)) < 0
+		}
 		if claimed || stored {
 			known++
 		}
-		if !claimed && (!keep || !stored || isEarlier) {
+		if claimed {
+			held++
+		} else if keep.IsZero() || !stored || isBefore(one.At, one.Attempts) && isBefore(keep, 0) {
 			m.store[one.JobID] = one
 		}
 		delete(m.dead, one.JobID)
 	}
-	require.Equal(m, []slots.ArmResult{{Known: known}}, got)
+	require.Equal(m, []slots.ArmResult{{Known: known, Claimed: held}}, got)
 }
 
 // due returns the due tasks of the store queue in the order of scores.

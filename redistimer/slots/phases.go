@@ -3,7 +3,6 @@ package slots
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,19 +13,18 @@ import (
 type ArmRequest struct {
 	Slot    Slot
 	Members []Member
-	// Keep: they are rows that were read some time ago. So a task of the store queue becomes no later: it was armed after
-	// its commit, and may be newer. If it is too early, its claim finds out.
-	Keep bool
+	// KeepUntil, if not zero: they are rows that were read some time ago. So a task of the store queue becomes no later:
+	// it was armed after its commit, and may be newer. If it is too early, its claim finds out. A task that is due there by
+	// then does not change.
+	KeepUntil time.Time
 }
 
 // ArmResult is the result of an ArmRequest.
 type ArmResult struct {
-	Known int // members that were in the slot already, stored or claimed
-	Err   error
+	Known   int // members that were in the slot already, stored or claimed
+	Claimed int // those of them that were claimed
+	Err     error
 }
-
-// ErrForeign is the error of a slot whose marker names another store.
-var ErrForeign = errors.New("another center has the slot; give each its own redis.prefix")
 
 // Unused queues expire, for example those of a topic that was renamed. The dead queue keeps the latest deaths.
 var (
@@ -39,28 +37,26 @@ var (
 // script leaves it in the set.
 var longMember = "listpack" + strings.Repeat(" ", 64)
 
-// Modes of arm.lua for members that are in the store queue.
-var armAll, armKeep = "all", "keep"
+// keepNone is the argument of arm.lua by which all tasks get their new time.
+var keepNone = ""
 
 // Arm puts tasks into the store queues of their slots. For tasks that are there it updates their time and
-// attempts; see Keep. A claimed task does not change. A dead task leaves the dead queue. A slot that belongs to another
-// store is not changed; its error is ErrForeign. Arm publishes a wake-up for each slot whose head became
-// earlier.
+// attempts; see KeepUntil. A claimed task does not change. A dead task leaves the dead queue. Arm publishes a wake-up for each
+// slot whose head became earlier.
 func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 	members := 0
 	for i := range list {
 		members += len(list[i].Members)
 	}
 	runs := newRuns(armScript, len(list), members)
-	store := s.Store()
 	for i := range list {
-		keys, mode := s.keys.of(list[i].Slot), &armAll
-		if list[i].Keep {
-			mode = &armKeep
+		keys, keep := s.keys.of(list[i].Slot), &keepNone
+		if !list[i].KeepUntil.IsZero() {
+			keep = new(scoreText(list[i].KeepUntil))
 		}
 		for chunk := range slices.Chunk(list[i].Members, perRun) {
-			runs.begin(i, &keys.store, &keys.prepare, &keys.dead, &keys.marker)
-			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &longMember, mode, &store, &queueTTL)
+			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
+			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &longMember, keep, &queueTTL)
 			runs.members(chunk)
 		}
 	}
@@ -75,11 +71,9 @@ func (s *Slots) Arm(ctx context.Context, list []ArmRequest) []ArmResult {
 			continue
 		}
 		known, _ := strconv.Atoi(run.reply[0])
-		if known < 0 {
-			a.Err = s.wrapError("arm", list[run.index].Slot, ErrForeign)
-			continue
-		}
+		claimed, _ := strconv.Atoi(run.reply[1])
 		a.Known += known
+		a.Claimed += claimed
 	}
 	return answers
 }
@@ -90,8 +84,6 @@ type ClaimRequest struct {
 	Limit      int           // at most so many; 0: only report the slot's state
 	Ahead      time.Duration // claim tasks so long before their time
 	Visibility time.Duration // how long the claims last unless they are settled
-	Marker     string        // the marker that this process has set; "": none
-	Renew      time.Duration // new TTL of that marker; 0: do not renew it
 	Overdue    time.Duration // claim only tasks that are overdue by at most so much; 0: all
 }
 
@@ -100,33 +92,26 @@ type ClaimResult struct {
 	Members []Member  // the claims, earliest first; At: when they are to run
 	Next    time.Time // time of the head of the store queue; zero: it is empty
 	Claims  int       // number of all claimed tasks in the slot, of any process, these included
-	Marker  string    // "": there is none; the slot was lost or has no owner
 	Now     time.Time // Redis's clock, to the microsecond
-	// NewServer: the server does not know these Slots. It is asked for the first time, or it was restarted or
-	// replaced and may lack the last writes.
-	NewServer bool
-	Err       error // the outcome is unknown; claims may still have been made, and will expire
+	Err     error     // the outcome is unknown; claims may still have been made, and will expire
 }
 
 // Claim moves due tasks to the prepare queues of their slots: tasks whose time is at most Redis's clock +
-// Ahead. In a slot whose marker names another store it claims nothing.
+// Ahead.
 func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
-	runs := newRuns(s.claimScript.Load(), len(list), 0)
-	store := s.Store()
+	runs := newRuns(claimScript, len(list), 0)
 	for i := range list {
 		c := &list[i]
 		keys := s.keys.of(c.Slot)
 		left := max(c.Limit, 0)
 		for {
 			limit := min(left, perRun)
-			runs.begin(i, &keys.store, &keys.prepare, &keys.marker)
+			runs.begin(i, &keys.store, &keys.prepare)
 			runs.number(int64(limit))
 			runs.number(c.Ahead.Microseconds())
 			runs.number(c.Visibility.Microseconds())
 			runs.number(maxMillis)
-			runs.texts(&longMember, &c.Marker, &store)
-			runs.number(c.Renew.Milliseconds())
-			runs.texts(&queueTTL)
+			runs.texts(&longMember, &queueTTL)
 			runs.number(c.Overdue.Microseconds())
 			if left -= limit; left == 0 {
 				break
@@ -139,14 +124,13 @@ func (s *Slots) Claim(ctx context.Context, list []ClaimRequest) []ClaimResult {
 	for i := range runs.list {
 		run := &runs.list[i]
 		c := &answers[run.index]
-		c.NewServer = c.NewServer || run.isNew
 		if run.err != nil {
 			c.Err = cmp.Or(c.Err, s.wrapError("claim", list[run.index].Slot, run.err))
 			continue
 		}
 		c.Members = appendMembers(c.Members, run.reply[0])
-		if now := parseTime(run.reply[4], run.reply[5]); !now.Before(c.Now) {
-			c.Next, c.Marker, c.Now = parseAt(run.reply[1]), run.reply[3], now
+		if now := parseTime(run.reply[3], run.reply[4]); !now.Before(c.Now) {
+			c.Next, c.Now = parseAt(run.reply[1]), now
 			c.Claims, _ = strconv.Atoi(run.reply[2])
 		}
 	}

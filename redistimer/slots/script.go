@@ -39,14 +39,14 @@ var (
 	releaseText string
 	//go:embed lua/recover.lua
 	recoverText string
-	//go:embed lua/mark.lua
-	markText string
+	//go:embed lua/pulse.lua
+	pulseText string
 
-	armScript     = newScript(armText, 1, false)
+	armScript     = newScript(armText, 2, false)
 	settleScript  = newScript(settleText, 1, false)
 	releaseScript = newScript(releaseText, 1, false)
 	recoverScript = newScript(recoverText, 2, true)
-	markScript    = newScript(markText, 1, false)
+	claimScript   = newScript(claimText, 5, true)
 )
 
 // perRun is the greatest number of members of a run. Redis does nothing else during a run.

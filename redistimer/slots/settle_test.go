@@ -135,8 +135,7 @@ func (s slotSuite) expires(t *testing.T) {
 	check(r.StoreKey(orders))
 
 	require.NoError(t, r.client.Expire(t.Context(), r.StoreKey(orders), time.Hour).Err())
-	require.Equal(t, []error{nil}, r.mark(t.Context(), []slots.Slot{orders}, "ours"))
-	r.claim(t, slots.ClaimRequest{Slot: orders, Marker: "ours", Renew: time.Hour})
+	r.arm(t, orders, member(2, at, 0))
 	check(r.StoreKey(orders))
 }
 

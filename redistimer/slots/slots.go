@@ -1,5 +1,5 @@
-// Package slots has the operations of the redis engine in Redis. A slot is three sorted sets and a marker, and
-// each operation on it is one atomic script in lua/.
+// Package slots has the operations of the redis engine in Redis. A slot is three sorted sets, and each operation on
+// it is one atomic script in lua/.
 //
 // Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles, releases or
 // recovers later. The package uses Redis, but not the task store.
@@ -8,12 +8,10 @@ package slots
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -30,116 +28,25 @@ type Slots struct {
 	client      redis.UniversalClient
 	keys        keyring
 	wakeChannel string
-	Timeout     time.Duration          // bounds each call; 0: only its context does
-	claimScript atomic.Pointer[script] // claim.lua with a comment of our own: a server that lacks it is new to this process
-	StoreID     func() string          // "": not known yet
+	Timeout     time.Duration // bounds each call; 0: only its context does
 }
 
 // New makes the Slots of a Redis server, a Sentinel group or a cluster. The prefix stands before each topic in
 // the names of the keys, and must not contain braces. The caller closes the client.
 func New(client redis.UniversalClient, prefix string) *Slots {
-	s := &Slots{
+	return &Slots{
 		client:      client,
 		keys:        keyring{prefix: prefix, slots: make(map[Slot]*slotKeys)},
 		wakeChannel: prefix + "toc:wake",
-		StoreID:     func() string { return "" },
-	}
-	s.claimScript.Store(newClaimScript())
-	return s
-}
-
-func newClaimScript() *script { return newScript(claimText+"-- "+rand.Text()+"\n", 6, true) }
-
-// ForgetServers makes every server count as new (see ClaimResult.NewServer), except the one that is asked now.
-// The server before it may come back, and lack what was written meanwhile.
-func (s *Slots) ForgetServers() {
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	if sc := newClaimScript(); s.client.ScriptLoad(ctx, sc.text).Err() == nil {
-		s.claimScript.Store(sc)
 	}
 }
 
 // UnknownStore is the id of a store whose id is not known yet.
 const UnknownStore = "-"
 
-// Store is the id of this center's task store, as in markers.
-func (s *Slots) Store() string { return cmp.Or(s.StoreID(), UnknownStore) }
-
-// MarkRequest changes a slot's marker.
-type MarkRequest struct {
-	Slot   Slot
-	Expect string // the marker that must be there; "": none, or any of our own store
-	Value  string
-	TTL    time.Duration
-}
-
-// MarkResult is the result of a MarkRequest.
-type MarkResult struct {
-	Set bool // false: the expected marker is not there
-	Err error
-}
-
-// Mark changes the markers of slots.
-func (s *Slots) Mark(ctx context.Context, list []MarkRequest) []MarkResult {
-	runs := newRuns(markScript, len(list), 0)
-	store := s.Store()
-	for i := range list {
-		m := &list[i]
-		runs.begin(i, &s.keys.of(m.Slot).marker)
-		runs.texts(&m.Expect, &store, &m.Value)
-		runs.number(m.TTL.Milliseconds())
-	}
-	s.exec(ctx, runs)
-
-	answers := make([]MarkResult, len(list))
-	for i := range runs.list {
-		run := &runs.list[i]
-		if a := &answers[run.index]; run.err != nil {
-			a.Err = s.wrapError("mark", list[run.index].Slot, run.err)
-		} else {
-			a.Set = run.reply[0] == "1"
-		}
-	}
-	return answers
-}
-
-// Marker returns the marker of a slot, "" if it has none.
-func (s *Slots) Marker(ctx context.Context, slot Slot) (string, error) {
-	texts, err := s.Markers(ctx, []Slot{slot})
-	if err != nil {
-		return "", err
-	}
-	return texts[0], nil
-}
-
-// Markers returns the markers of many slots, "" for a slot without one.
-func (s *Slots) Markers(ctx context.Context, list []Slot) ([]string, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	texts := make([]string, len(list))
-	cmds := make([]*redis.StringCmd, len(list))
-	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, slot := range list {
-			cmds[i] = pipe.Get(ctx, s.MarkerKey(slot))
-		}
-		return nil
-	})
-	for i, cmd := range cmds {
-		text, err := cmd.Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, s.wrapError("read the marker of", list[i], err)
-		}
-		texts[i] = text
-	}
-	return texts, nil
-}
-
-// Drop removes slots, except their dead queues. The marker goes first, so that a partly dropped slot counts as
-// lost.
+// Drop removes slots, except their dead queues.
 func (s *Slots) Drop(ctx context.Context, slots []Slot) []error {
 	return s.each(ctx, "drop", slots, func(pipe redis.Pipeliner, keys *slotKeys) {
-		pipe.Unlink(ctx, keys.marker)
 		pipe.Unlink(ctx, keys.store)
 		pipe.Unlink(ctx, keys.prepare)
 	})
@@ -278,64 +185,6 @@ func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time
 			}
 		}
 	}
-}
-
-// Span is a time of a slot: from From, before Until.
-type Span struct {
-	Slot        Slot
-	From, Until time.Time
-}
-
-// Between returns the earliest members of the store queue of each span, at most limit.
-func (s *Slots) Between(ctx context.Context, list []Span, limit int) ([][]Member, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	cmds := make([]*redis.ZSliceCmd, len(list))
-	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, span := range list {
-			cmds[i] = pipe.ZRangeByScoreWithScores(ctx, s.StoreKey(span.Slot),
-				&redis.ZRangeBy{Min: scoreText(span.From), Max: "(" + scoreText(span.Until), Count: int64(limit)})
-		}
-		return nil
-	})
-	members := make([][]Member, len(list))
-	for i, cmd := range cmds {
-		found, err := cmd.Result()
-		if err != nil {
-			return nil, s.wrapError("read", list[i].Slot, err)
-		}
-		for _, z := range found {
-			if id, err := strconv.ParseUint(z.Member.(string), 10, 64); err == nil { // otherwise added by hand; a claim removes it
-				at, attempts := splitScore(wholeScore(z.Score))
-				members[i] = append(members[i], Member{JobID: id, At: at, Attempts: attempts})
-			}
-		}
-	}
-	return members, nil
-}
-
-// Times returns when tasks are to run that are in the store queue of a slot.
-func (s *Slots) Times(ctx context.Context, slot Slot, jobIDs []uint64) (map[uint64]time.Time, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	cmds := make([]*redis.FloatCmd, len(jobIDs))
-	key := s.StoreKey(slot)
-	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, id := range jobIDs {
-			cmds[i] = pipe.ZScore(ctx, key, strconv.FormatUint(id, 10))
-		}
-		return nil
-	})
-	times := make(map[uint64]time.Time, len(jobIDs))
-	for i, cmd := range cmds {
-		switch score, err := cmd.Result(); {
-		case err == nil:
-			times[jobIDs[i]], _ = splitScore(wholeScore(score))
-		case !errors.Is(err, redis.Nil):
-			return nil, s.wrapError("read", slot, err)
-		}
-	}
-	return times, nil
 }
 
 // Find returns when a task is to run that is in the store queue of its slot, and whether it is claimed. Without either the

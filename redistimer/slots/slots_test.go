@@ -2,7 +2,6 @@ package slots_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,7 +52,6 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"arming again updates", s.armsAgain},
 		{"a claimed task is not armed", s.armsNoClaimed},
 		{"rows that were read make no stored task later", s.armsNew},
-		{"a slot of another store is not changed", s.leavesForeignSlotsAlone},
 		{"what is armed is not dead", s.armsTheDead},
 		// claim_test.go
 		{"armed, claimed, settled", s.roundTrip},
@@ -80,8 +78,10 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"more members than a run takes", s.manyMembers},
 		{"nothing to do", s.nothing},
 		{"a slot's own error", s.oneSlotFails},
-		{"markers and drops", s.marksAndDrops},
-		{"a marker is renewed by its owner", s.renews},
+		{"slots that are dropped", s.drops},
+		// pulse_test.go
+		{"a server that lost everything", s.pulses},
+		{"a server of another center", s.pulsesForeign},
 		{"scripts that Redis forgot", s.reloadsScripts},
 		{"a call whose context is over", s.isCancelled},
 		// model_test.go
@@ -135,20 +135,14 @@ type tester interface {
 // printed differently.
 type state struct {
 	Store, Prepare, Dead map[string]string
-	Marker               string
 }
 
 func (r *slotRig) state(t tester, slot slots.Slot) state {
 	t.Helper()
-	marker, err := r.client.Get(t.Context(), r.MarkerKey(slot)).Result()
-	if err != redis.Nil {
-		require.NoError(t, err)
-	}
 	return state{
 		Store:   r.queue(t, r.StoreKey(slot)),
 		Prepare: r.queue(t, r.PrepareKey(slot)),
 		Dead:    r.queue(t, r.DeadKey(slot)),
-		Marker:  marker,
 	}
 }
 
@@ -201,21 +195,6 @@ func (r *slotRig) recover(t tester, what slots.RecoverRequest) slots.RecoverResu
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
 	return answers[0]
-}
-
-// mark sets markers with a long TTL.
-func (r *slotRig) mark(ctx context.Context, many []slots.Slot, value string) []error {
-	var list []slots.MarkRequest
-	for _, slot := range many {
-		list = append(list, slots.MarkRequest{Slot: slot, Value: value, TTL: time.Hour})
-	}
-	errs := make([]error, len(many))
-	for i, m := range r.Mark(ctx, list) {
-		if errs[i] = m.Err; m.Err == nil && !m.Set {
-			errs[i] = errors.New("not set")
-		}
-	}
-	return errs
 }
 
 // now is Redis's clock.

@@ -76,7 +76,7 @@ func (s slotSuite) wakes(t *testing.T) {
 		}
 	}
 	armNew := func(m slots.Member) {
-		require.NoError(t, r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, Keep: true, Members: []slots.Member{m}}})[0].Err)
+		require.NoError(t, r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, KeepUntil: ago(48 * time.Hour), Members: []slots.Member{m}}})[0].Err)
 	}
 	release := func(m slots.Member) {
 		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{m}}}))

@@ -1,19 +1,17 @@
 -- claim moves a slot's due tasks from the store queue to the prepare queue (phase one), earliest first, and returns the
 -- state of the slot.
 --
--- KEYS     1 store queue, 2 prepare queue, 3 marker
+-- KEYS     1 store queue, 2 prepare queue
 -- ARGV     1 greatest number of tasks to claim, 0: none; 2 how long before its time a task is claimed, 3 how long the
 --          claims last, both in microseconds; 4 the highest millisecond that fits a score; 5 a member too long for a
---          listpack; 6 our marker, "": none; 7 id of our store; 8 new TTL of the marker in milliseconds, 0: do not
---          renew it and the queues; 9 seconds after which an unused queue expires; 10 how long a claimed task may be
---          overdue in microseconds, 0: however long
--- Returns  {"job_id score …", score of the next task in the store queue, size of the prepare queue, marker, seconds,
+--          listpack; 6 seconds after which the prepare queue expires; 7 how long a claimed task may be overdue in
+--          microseconds, 0: however long
+-- Returns  {"job_id score …", score of the next task in the store queue, size of the prepare queue, seconds,
 --          microseconds}; "" where there is none. The claimed tasks have their scores in the store queue. The time is
 --          Redis's own.
 --
 -- The script is atomic, because two claimers must never get the same id, and an id must never be in neither queue. A
--- member that is not a job_id (added by hand) is removed: it could never be settled. In a slot whose marker names
--- another store nothing is claimed. Only our own marker is renewed.
+-- member that is not a job_id (added by hand) is removed: it could never be settled.
 --
 -- This script runs more often than all others together, and Redis does nothing else meanwhile. So rare cases (attempts,
 -- scores set by hand) are kept out of the loop. Redis keeps a small sorted set as a listpack, in which each ZADD searches
@@ -23,20 +21,6 @@ local call, find, format = redis.call, string.find, string.format
 local store, prepare = KEYS[1], KEYS[2]
 local limit = tonumber(ARGV[1])
 local time = call('TIME')
-local marker = call('GET', KEYS[3]) or ''
-
-if marker ~= ARGV[6] then
-  local owner = string.match(marker, '^toc/2 (%S+) ')
-  if owner and owner ~= ARGV[7] and owner ~= '-' and ARGV[7] ~= '-' then
-    limit = 0
-  end
-elseif ARGV[8] ~= '0' then
-  if marker ~= '' then
-    call('PEXPIRE', KEYS[3], ARGV[8])
-  end
-  call('EXPIRE', store, ARGV[9])
-  call('EXPIRE', prepare, ARGV[9])
-end
 
 local claimed = {}
 local taken = 0
@@ -44,8 +28,8 @@ if limit > 0 then
   local now = time[1] * 1000000 + time[2]
   local latest = format('%.0f', math.floor((now + ARGV[2]) / 1000) * 1000 + 999)
   local from, skipped = '-inf', 0
-  if ARGV[10] ~= '0' then
-    from = format('%.0f', now - ARGV[10])
+  if ARGV[7] ~= '0' then
+    from = format('%.0f', now - ARGV[7])
     skipped = call('ZCOUNT', store, '-inf', '(' .. from)
   end
   local due = call('ZRANGEBYSCORE', store, from, latest, 'WITHSCORES', 'LIMIT', 0, limit)
@@ -81,7 +65,7 @@ if limit > 0 then
 end
 local next = call('ZRANGE', store, 0, 0, 'WITHSCORES')[2] or ''
 local claims = call('ZCARD', prepare)
-if taken > 0 and claims == taken then
-  call('EXPIRE', prepare, ARGV[9])
+if taken > 0 then
+  call('EXPIRE', prepare, ARGV[6])
 end
-return {table.concat(claimed, ' '), next, claims, marker, time[1], time[2]}
+return {table.concat(claimed, ' '), next, claims, time[1], time[2]}

@@ -3,7 +3,7 @@
 --
 -- KEYS     1 store queue, 2 prepare queue, 3 dead queue
 -- ARGV     1 wake-up channel, 2 partition, 3 topic, 4 number of tasks that are done, 5 number that are dead
---          6 seconds after which an unused queue expires, 7 for the dead queue; 8 greatest size of the dead queue
+--          6 seconds after which the queue expires, 7 for the dead queue; 8 greatest size of the dead queue
 --          9 a member too long for a listpack; see arm.lua
 --          10… job_id of each that is done; then time of death in ms, job_id of each that is dead;
 --          then score, job_id of each to run again
@@ -55,8 +55,8 @@ if again then
   else
     redis.call('ZADD', store, ARGV[back], ARGV[9], unpack(ARGV, back))
     redis.call('ZREM', store, ARGV[9])
-    redis.call('EXPIRE', store, ARGV[6])
   end
+  redis.call('EXPIRE', store, ARGV[6])
   local after = head()
   if not before or after < before then
     redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', after) .. ' ' .. ARGV[3])

@@ -3,8 +3,8 @@ package redistimer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,8 +20,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// later is beyond the first part that is filled of a slot whose marker is not trusted.
-const later = 20 * time.Minute
+// later is within the window of reads each minute.
+const later = time.Minute
 
 // A user without INFO is served as well. Before, no slot was ever filled: tasks beyond the horizon were 20 s
 // late, and so were all tasks after a FLUSHALL.
@@ -37,8 +37,9 @@ func TestUserWithoutDangerousCommands(t *testing.T) {
 	id := n.submit(1, 2*time.Second).JobID
 	c.settled(id, task.Processed)
 
+	id = n.submit(1, later).JobID
 	require.NoError(t, c.redis.FlushAll(t.Context()).Err())
-	c.filled()
+	c.eventually(func() bool { return c.isArmed(id) }, "it is not armed again")
 }
 
 // Slots of masters that answer are filled, even if other masters do not answer. Before, none was filled until
@@ -79,9 +80,8 @@ func (c *center) scanned(n int) (ids []uint64) {
 	return ids
 }
 
-// Tasks that were stored while the type was scanned are armed when it is back in mode redis. Before, the old
-// markers made the slots look complete, and only the sweep found tasks beyond the next 30 s.
-func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
+// Tasks that were stored while the type was scanned are armed when it is back in mode redis.
+func TestATypeComesBack(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(n *node){"stopped": (*node).end, "killed": (*node).crash} {
 		t.Run(name, func(t *testing.T) {
@@ -100,50 +100,8 @@ func TestMarkersDoNotOutliveTheirOwner(t *testing.T) {
 	}
 }
 
-// A marker is trusted after a hand-over, but not after a crash.
-func TestAMarkerIsTrustedOnlyAfterAHandOver(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *center) {
-		c.storeID = "s1"
-		const handed, taken = 0, 1
-		a, b := c.start(handed, taken), c.start()
-		c.serving(handed)
-		c.serving(taken)
-		var mu sync.Mutex
-		read := map[int]bool{} // partitions in which b reads tasks that are due later
-		b.store.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
-			mu.Lock()
-			defer mu.Unlock()
-			if time.Until(q.Until) > time.Minute && time.Until(q.From.ActionTime) < 10*time.Minute {
-				read[p] = true
-			}
-			return real.DuePages(p, q)
-		}
-		id := uint64(0)
-		for bizID := uint64(1); id == 0; bizID++ {
-			if row := a.submit(bizID, later); c.slot(row.JobID).Partition == handed {
-				id = row.JobID
-			}
-		}
-		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-		for _, p := range []int{handed, taken} {
-			a.owned.set(p, false)
-		}
-		require.NoError(t, a.WaitPartition(t.Context(), handed))
-		for _, p := range []int{handed, taken} {
-			b.owned.set(p, true)
-		}
-		c.eventually(func() bool { mu.Lock(); defer mu.Unlock(); return read[taken] }, "the slot that was taken is not filled")
-		c.serving(handed)
-		stored, _ := c.has(id)
-		require.True(t, stored)
-		mu.Lock()
-		defer mu.Unlock()
-		require.False(t, read[handed], "the slot that was handed over is filled again")
-	})
-}
-
-// A replica takes over without the last writes, and hands back without the last writes. Each has the markers,
-// and the second server was asked by this process before.
+// A replica takes over without the last writes, and hands back without the last writes. Each has the keys of this
+// process, and was asked by it before.
 func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 	t.Parallel()
 	const delay = testrig.Option("--repl-diskless-sync-delay")
@@ -167,24 +125,19 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 	c.filled()
 	n.submit(1, later) // the head of the slot
 	for i, turn := range []struct{ from, to int }{{0, 1}, {1, 0}} {
-		markers := func(i int) (list []string) {
-			for p := range layout.Partitions {
-				text, _ := clients[i].Get(t.Context(), c.slots.MarkerKey(c.slotOf(p))).Result()
-				list = append(list, text)
-			}
-			return list
-		}
 		c.redis = clients[turn.from]
-		c.eventually(func() bool { return slices.Equal(markers(0), markers(1)) }, "the replica is behind")
+		c.eventually(func() bool {
+			keys, err := clients[turn.to].Keys(t.Context(), "*toc:node:*").Result()
+			return err == nil && len(keys) == 1
+		}, "the replica is behind")
 		require.NoError(t, clients[turn.to].Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
-		id := n.submit(1, later+time.Minute).JobID
+		id := n.submit(1, later+10*time.Second).JobID
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
 		c.redis = clients[turn.to]
 		stored, _ := c.has(id)
 		require.False(t, stored)
 		n.link.turn(servers[turn.to].Addr())
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "turn %d: it is not armed again", i)
-		c.filled()
 		if i == 0 {
 			follow(turn.from, turn.to)
 		}
@@ -192,7 +145,7 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 }
 
 // If two centers have the same names in Redis, the first keeps its slots, and the second is scanned. Before,
-// each claimed the other's tasks, found no row and settled them: only the sweep ran them.
+// each claimed the other's tasks, found no row and settled them.
 func TestTwoCentersOnOneRedis(t *testing.T) {
 	inBubble(t, func(t *testing.T, first *center) {
 		second := openOn(t, first.server, first.addrs, "")
@@ -221,9 +174,7 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 		require.True(t, a.Serves(first.biz.ID, 0))
 
 		a.end()
-		for p := range layout.Partitions { // as they expire after a while
-			require.NoError(t, first.redis.Del(t.Context(), first.slots.MarkerKey(first.slotOf(p))).Err())
-		}
+		require.NoError(t, first.redis.Del(t.Context(), first.slots.CenterKey(0)).Err()) // as it expires after a while
 		second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
 		second.filled()
 		second.eventually(func() bool { return second.depth() == depth{} }, "tasks are left")
@@ -235,31 +186,32 @@ func (c *center) slotOf(partition int) slots.Slot {
 	return slots.Slot{Topic: c.biz.Topic, Partition: partition}
 }
 
-// Redis evicts the queues and keeps the markers. Before, that went unnoticed.
+// Redis evicts the queues. The loss of a head is noticed when it is due, other losses by the next read.
 func TestQueuesAreEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
 		c.filled()
-		for i := range uint64(16) {
-			n.submit(i, later)
-		}
-		c.eventually(func() bool { return c.depth().Store == 16 }, "not all are armed")
+		ids := c.park(n, 16, later/2)
 		for p := range layout.Partitions {
 			require.NoError(t, c.redis.Unlink(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
 		}
-		c.eventually(func() bool { return c.depth().Store == 16 }, "they are not armed again")
+		for _, id := range ids {
+			c.settled(id, task.Processed)
+			require.Less(t, c.runsOf(id)[0].at.Sub(c.row(id).ActionTime), 100*time.Millisecond)
+		}
 	})
 }
 
-// A task that is moved while its slot is filled runs at its new time. Before, the page that was read before the
+// A task that is moved while its rows are read runs at its new time. Before, the page that was read before the
 // move restored the old time.
-func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
+func TestRescheduleDuringARead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
 		c.filled()
-		id := n.submit(1, 30*time.Minute).JobID
+		id := n.submit(1, later).JobID
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
-		held := n.link.hold("\r\nkeep\r\n")
+		held := n.link.hold(fmt.Sprintf("\r\n%d\r\n", id))
 		require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 		<-held.reached
 		when := intake.In(time.Second)
@@ -272,7 +224,7 @@ func TestRescheduleWhileTheSlotIsFilled(t *testing.T) {
 	})
 }
 
-// A clock was ahead, and is right again. Before, no slot was filled until the clock got there once more.
+// A clock was ahead, and is right again. Before, no task was found until the clock got there once more.
 func TestClockWasAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.biz.Horizon = 2 * time.Second
@@ -325,31 +277,8 @@ func TestEditBySQLDuringTheBackOff(t *testing.T) {
 		require.NoError(t, err)
 		c.eventually(func() bool {
 			row := c.row(id)
-			n.Sweep(t.Context(), c.slot(id).Partition, []task.Task{row}) // as each tick does
 			return row.Status == task.Processed
 		}, "it is not processed")
 		require.Zero(t, c.row(id).Attempts)
-	})
-}
-
-// Markers of an earlier version, or set by hand, are not trusted, and do not count as another center's.
-func TestOtherMarkersAreIgnored(t *testing.T) {
-	inBubble(t, func(t *testing.T, c *center) {
-		c.storeID = "s1"
-		texts := []string{"filling", "1f2e3d 1786100000000", "1f2e3d 1f2e3e 1f2e3f 1f2e40 1f2e41 4786100000000", "toc/1 s1 2x2x4 handed host:1:x 4786100000000"}
-		for p, text := range texts {
-			require.NoError(t, c.redis.Set(t.Context(), c.slots.MarkerKey(c.slotOf(p)), text, 0).Err())
-		}
-		ids := c.scanned(16)
-		n := c.start(allPartitions...)
-		c.filled()
-		for _, id := range ids {
-			stored, _ := c.has(id)
-			require.True(t, stored, "task %d is not armed", id)
-		}
-		require.Empty(t, n.Degraded())
-		marker, err := c.redis.Get(t.Context(), c.slots.MarkerKey(c.slotOf(0))).Result()
-		require.NoError(t, err)
-		require.True(t, strings.HasPrefix(marker, "toc/2 s1 2x2x4 serving "), marker)
 	})
 }

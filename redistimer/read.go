@@ -1,0 +1,455 @@
+package redistimer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/redistimer/slots"
+	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
+)
+
+// A read arms what the slots of a partition lack of the rows that are due within a window. Each partition is read once in a
+// cycle, and at once after a surprise. Nothing says how many of the rows Redis has: for a read, a flushed server, a stale
+// replica, a new owner, a new business type and a row made by SQL are the same.
+//
+// Every row that is due later than leastHorizon after its commit comes into a window in time, even if Redis was never asked
+// to take it: see the proof there. A submit arms the others itself.
+const (
+	maxCycle    = time.Minute            // the longest cycle
+	readStep    = 250 * time.Millisecond // the shortest time between two reads of a database
+	nearAhead   = 3 * time.Second        // after a surprise, tasks that are due within it are armed first
+	maxBacklog  = 2000                   // tasks of the backlog that a read arms in a slot
+	listedTypes = 100                    // of more business types, the rows of all types are read: a long list costs more than they
+	readRetry   = time.Second            // after a failure; it doubles up to maxRetry
+	maxRetry    = 4 * time.Second
+	costlyShare = 10 // a read that had to skip many rows of other types is made from the first row for one part in this of the time
+)
+
+// urgency is why a partition is to be read at once.
+type urgency uint8
+
+const (
+	inTurn   urgency = iota // it is not
+	forHeads                // claims did not find the heads of slots
+	forRest                 // the rest of a window
+	forNear                 // Redis may lack any task
+)
+
+// partitionReads is the state of the reads of a partition. The Timer's lock guards it.
+type partitionReads struct {
+	nextDue    time.Time // see NextDue
+	last       time.Time // begin of the last read of the whole window, by time.Now; zero: none
+	urgency    urgency
+	after      time.Time // the next read at once is not made before, by time.Now
+	failures   int       // in a row
+	from, till time.Time // when the heads were due that claims did not find
+	wholeAt    time.Time // when the partition was last read from the first row on, by time.Now
+	wholeTook  time.Duration
+}
+
+// seen is what the last read has left in a slot: each row that was due by until, and unchanged since at.
+type seen struct{ at, until time.Time }
+
+// Differences is the number of tasks in which slots and rows differed, as of the last read.
+type Differences struct {
+	Missing int // pending tasks that their slot lacked although the read before had left them there
+	Ghost   int // claimed tasks that were not pending for longer than a tick
+}
+
+// Differences returns what the last reads of this node's slots of a business type have found.
+func (t *Timer) Differences(bizType uint64) (sum Differences) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if bt := t.bizTimers[bizType]; bt != nil {
+		for p := range bt.slots {
+			sum.Missing += bt.slots[p].differs.Missing
+			sum.Ghost += bt.slots[p].differs.Ghost
+		}
+	}
+	return sum
+}
+
+// NextDue implements scanner.Timer. A partition in which nothing is due soon is not read in turn.
+func (t *Timer) NextDue(partition int, at time.Time, none bool) {
+	if none {
+		at = forever
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reads[partition].nextDue = at
+}
+
+// Reread reads all partitions at once, because Redis may lack tasks: a node died before it armed what it had stored, wake-ups
+// were lost, or a business type was resumed.
+func (t *Timer) Reread() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for p := range t.reads {
+		t.readSoon(p, forNear)
+	}
+}
+
+// readSoon has a partition read at once. The lock is held.
+func (t *Timer) readSoon(p int, why urgency) {
+	r := &t.reads[p]
+	r.urgency = max(r.urgency, why)
+	t.readNeeded[t.cfg.Layout.PartitionDatabase(p)].Set()
+}
+
+// cycle is the time in which each partition is read once.
+func (t *Timer) cycle() time.Duration { return min(t.cfg.Tick*4/5, maxCycle) }
+
+// window is how far a read looks ahead. gap is the time between two reads of a partition.
+func window(gap time.Duration) time.Duration { return gap*3/2 + time.Second }
+
+// leastHorizon is the least time ahead for which submits must arm their tasks.
+//
+// A row that is committed at v and due at d is known to the tick that begins by v+Tick. From then on its partition is read at
+// least once in a gap. A read at t arms it if t ≤ d-ℓ and d ≤ t+window; ℓ, the time until it is in Redis, is less than a
+// second. As window ≥ gap+ℓ, there is such a read if d-v ≥ Tick+gap+ℓ. The other five seconds are for clocks that differ.
+func (t *Timer) leastHorizon() time.Duration {
+	gap := t.cycle()
+	for i := range t.gaps {
+		gap = max(gap, time.Duration(t.gaps[i].Load()))
+	}
+	return min(t.cfg.Tick, maxCycle) + gap + 6*time.Second
+}
+
+// readAll reads the partitions of a database until ctx ends. The reads in turn are spread over the cycle, so that they delay
+// no claim.
+func (t *Timer) readAll(ctx context.Context, database int) error {
+	select {
+	case <-t.hasTypes:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	first, end := t.cfg.Layout.DatabasePartitions(database)
+	n, cycle := end-first, t.cycle()
+	step := min(n, int(int64(n)*int64(readStep)/int64(cycle))+1) // partitions that are read one right after the other
+	longest, before := time.Duration(0), time.Duration(0)        // gaps of this cycle and the last
+	next := time.Now()
+	for i := 0; ; {
+		p, why, pause := t.urgentRead(database)
+		if why == inTurn {
+			if wait := time.Until(next); wait > 0 {
+				if t.awaitRead(ctx, database, min(wait, pause)); ctx.Err() != nil {
+					return ctx.Err()
+				}
+				continue
+			}
+			p = first + i
+			if i = (i + 1) % n; i == 0 {
+				longest, before = 0, longest
+			}
+			if i%step == 0 {
+				next = next.Add(cycle * time.Duration(step) / time.Duration(n))
+				if now := time.Now(); next.Before(now) {
+					next = now
+				}
+			}
+		}
+		longest = max(longest, t.read(ctx, p, why))
+		t.gaps[database].Store(int64(max(longest, before)))
+	}
+}
+
+// awaitRead waits until a partition of a database is to be read at once, and no longer than a pause.
+func (t *Timer) awaitRead(ctx context.Context, database int, pause time.Duration) {
+	pause, roused := t.pace.Slowed(pause)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.readNeeded[database]:
+	case <-roused:
+		t.Reread()
+	case <-ctx.Done():
+	}
+}
+
+// urgentRead chooses the partition of a database that is to be read at once. If there is none now, it returns inTurn, and
+// how long there will be none.
+func (t *Timer) urgentRead(database int) (partition int, why urgency, pause time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pause = maxCycle
+	now := time.Now()
+	for p, end := t.cfg.Layout.DatabasePartitions(database); p < end; p++ {
+		r := &t.reads[p]
+		switch wait := r.after.Sub(now); {
+		case r.urgency == inTurn:
+		case wait > 0:
+			pause = min(pause, wait)
+		case r.urgency > why:
+			partition, why = p, r.urgency
+		}
+	}
+	return partition, why, pause
+}
+
+// reading is a read of a partition.
+type reading struct {
+	partition   int
+	why         urgency
+	began       time.Time
+	from, until time.Time // what is due in between is read; from zero: also what is overdue, however long
+	slots       map[uint64]*slotState
+	idle        []uint64       // business types whose slots have nothing that is due
+	busy        []uint64       // the others
+	full        []uint64       // have got as much of their backlog as they may
+	backlog     map[uint64]int // how much they have got
+	missing     map[*slotState]int
+	added       int
+}
+
+// read reads a partition, if anything can be due there. It returns the time since the last read, or since the first failure.
+func (t *Timer) read(ctx context.Context, p int, why urgency) (gap time.Duration) {
+	start := time.Now()
+	r, gap := t.beginReading(p, why, start)
+	if r == nil {
+		return gap
+	}
+	err := errNotRead
+	if t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(p)) {
+		err = t.readRows(ctx, r)
+	}
+	if ctx.Err() == nil {
+		t.endReading(r, start, err)
+	}
+	return gap
+}
+
+// beginReading chooses the rows to read. It returns nil if nothing is to be read.
+func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, gap time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now, s := t.cfg.Now(), &t.reads[p]
+	cycle := t.cycle()
+	gap = cycle
+	if !s.last.IsZero() {
+		gap = max(gap, min(start.Sub(s.last), 4*cycle)) // of a slow database
+	}
+	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)), slots: make(map[uint64]*slotState)}
+	switch why {
+	case forHeads:
+		s.urgency, r.from, r.until = inTurn, s.from.Add(-time.Millisecond), s.till
+		s.from, s.till = time.Time{}, time.Time{}
+	case forNear:
+		s.urgency, r.until = forRest, now.Add(nearAhead)
+	default:
+		s.urgency, s.last = inTurn, start
+		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle {
+			return nil, gap
+		}
+		if start.Sub(s.wholeAt) < costlyShare*s.wholeTook && why == inTurn {
+			r.from = now.Add(-window(gap) - t.cfg.SweepAfter)
+		}
+	}
+	for id, bt := range t.bizTimers {
+		one := &bt.slots[p]
+		if !one.isOwned() || !one.isReachable() || t.cfg.Queue.IsPaused(id) {
+			continue
+		}
+		r.slots[id] = one
+		if !one.head.IsZero() && !one.head.After(now) {
+			r.busy = append(r.busy, id)
+		} else {
+			r.idle = append(r.idle, id)
+		}
+	}
+	slices.Sort(r.idle) // so that the statement is mostly the same
+	slices.Sort(r.busy)
+	if len(r.slots) == 0 {
+		return nil, gap
+	}
+	return r, gap
+}
+
+// readRows reads the rows and arms them. Of a slot that has due tasks the backlog is not read again.
+func (t *Timer) readRows(ctx context.Context, r *reading) error {
+	open := t.cfg.Queue.BeginRead(r.partition)
+	defer open.End()
+	late := r.began.Add(-t.cfg.SweepAfter)
+	if r.why == forHeads {
+		late = r.from
+	}
+	if err := t.readSpan(ctx, r, open, r.idle, r.from); err != nil {
+		return err
+	}
+	return t.readSpan(ctx, r, open, slices.Concat(r.busy, r.full), later(late, r.from))
+}
+
+// readSpan reads the rows of business types that are due from a time on.
+func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, types []uint64, from time.Time) error {
+	if len(types) == 0 {
+		return nil
+	}
+	q := store.Due{Narrow: true, Only: types, Until: r.until, PerPage: 1000, From: task.Key{ActionTime: from}}
+	if len(types) > listedTypes && !from.IsZero() {
+		q.Only = nil
+	}
+	pages := t.cfg.Store.DuePages(r.partition, q)
+	for {
+		page, err := pages.Next(ctx)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		full := len(r.full)
+		arms := t.chooseRows(r, open.Absent(page))
+		if err := t.armRows(ctx, r, arms); err != nil {
+			return err
+		}
+		for _, id := range r.full[full:] {
+			pages.Except(id)
+		}
+	}
+}
+
+// rowsOf are rows of a slot. reason is why Redis may lack them; "": it need not be counted.
+type rowsOf struct {
+	slot   *slotState
+	reason string
+}
+
+// chooseRows groups the rows that are to be armed.
+func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Member {
+	late, arms := r.began.Add(-t.cfg.SweepAfter), make(map[rowsOf][]slots.Member)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range rows {
+		row := &rows[i]
+		s := r.slots[row.BizType]
+		if s == nil || s.inflight[row.JobID].claims > 0 {
+			continue
+		}
+		if row.ActionTime.Before(late) && r.why != forHeads {
+			if n := r.backlog[row.BizType]; n == maxBacklog {
+				if !slices.Contains(r.full, row.BizType) {
+					r.full = append(r.full, row.BizType)
+				}
+				continue
+			}
+			if r.backlog == nil {
+				r.backlog = make(map[uint64]int)
+			}
+			r.backlog[row.BizType]++
+		}
+		key := rowsOf{s, t.reasonOf(r, s, row)}
+		arms[key] = append(arms[key], memberOf(row))
+	}
+	return arms
+}
+
+// reasonOf returns why Redis may lack a row. What has just been written or become due may be on its way into the slot, or out
+// of it.
+func (t *Timer) reasonOf(r *reading, s *slotState, row *task.Task) string {
+	const justNow = time.Second
+	isRecent := func(at time.Time) bool { return at.Sub(r.began).Abs() < justNow }
+	switch {
+	case isRecent(row.Modified) || isRecent(row.ActionTime):
+		return ""
+	case s.seen.until.IsZero() || s.server.lost.After(s.seen.at):
+		return ReasonLost
+	case row.ActionTime.After(s.seen.until):
+		return ReasonHorizon
+	case row.Modified.Before(s.seen.at.Add(-justNow)):
+		return ReasonLost
+	}
+	return ReasonSweep
+}
+
+// armRows arms rows that their slots lack.
+func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots.Member) (err error) {
+	keys := make([]rowsOf, 0, len(arms))
+	list := make([]slots.ArmRequest, 0, len(arms))
+	for key, members := range arms {
+		keys, list = append(keys, key), append(list, slots.ArmRequest{Slot: key.slot.slot, Members: members, KeepUntil: r.began.Add(time.Second)})
+	}
+	answers := t.slots.Arm(ctx, list)
+	now := t.cfg.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, got := range answers {
+		s, reason := keys[i].slot, keys[i].reason
+		t.recordWrite(s.server, got.Err)
+		if got.Err != nil {
+			err = got.Err
+			continue
+		}
+		added := len(list[i].Members) - got.Known
+		r.added += added
+		if reason != "" && added > 0 {
+			t.cfg.Observer.Rearmed(s.group.bizTimer.BizType.BizType, reason, added)
+		}
+		if reason == ReasonLost && !s.seen.until.IsZero() && added > 0 {
+			if r.missing == nil {
+				r.missing = make(map[*slotState]int)
+			}
+			r.missing[s] += added
+		}
+		if got.Claimed > 0 && now.Sub(s.lastOrphanCount) >= orphansEvery { // this node does not hold these claims
+			s.lastOrphanCount = now
+			t.markOrphans(s)
+		}
+		for _, m := range list[i].Members { // if it has just been claimed, the next claim does not find it
+			t.advanceHead(s, m.At)
+		}
+	}
+	return err
+}
+
+// endReading records how a read ended.
+func (t *Timer) endReading(r *reading, start time.Time, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.reads[r.partition]
+	if err != nil {
+		s.after = time.Now().Add(min(readRetry<<min(s.failures, 8), maxRetry))
+		s.failures++
+		t.readSoon(r.partition, forNear)
+		if now := t.cfg.Now(); now.Sub(t.unreadLogged).Abs() >= unreadEvery {
+			t.unreadLogged = now
+			t.mu.Log(t.cfg.Logger, slog.LevelWarn, "the rows of slots are not read yet", "partition", r.partition, "error", err)
+		}
+		return
+	}
+	s.failures = 0
+	switch r.why {
+	case forHeads:
+		// One that was cancelled is expected to be gone. A pending one is not.
+		s.after = time.Now().Add(9 * time.Since(start))
+		if r.added > 0 {
+			t.mu.Log(t.cfg.Logger, slog.LevelWarn, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
+				"partition", r.partition)
+			s.after = time.Time{}
+			t.readSoon(r.partition, forNear)
+		}
+		return
+	case forNear:
+		return
+	}
+	if r.from.IsZero() {
+		s.wholeAt, s.wholeTook = start, 0
+		if took := time.Since(start); took >= costlyRead {
+			s.wholeTook = took
+		}
+	}
+	for id, one := range r.slots {
+		one.seen = seen{r.began, r.until}
+		one.differs, one.ghosts = Differences{Missing: r.missing[one], Ghost: one.ghosts}, 0
+		one.hasMore = slices.Contains(r.full, id)
+	}
+}
+
+var errNotRead = errors.New("the database could not be read")
+
+// unreadEvery is the interval at which failed reads are logged, and costlyRead the time from which a read is costly.
+const (
+	unreadEvery = 10 * time.Second
+	costlyRead  = 100 * time.Millisecond
+)
