@@ -78,11 +78,13 @@ func (q *Queue) addTombstone(partition int, jobID uint64) {
 	q.reads[partition].add(jobID, q.nextSeq())
 }
 
-// Absent returns the rows whose tasks are not in the queue, and have not left it since the read began. It reuses rows.
-func (r *Read) Absent(rows []task.Task) []task.Task {
+// Unheld returns the rows of tasks that do not run here, are not held and have not left the queue since the read began. It
+// reuses rows.
+func (r *Read) Unheld(rows []task.Task) []task.Task {
 	r.queue.mu.Lock()
 	defer r.queue.mu.Unlock()
 	return slices.DeleteFunc(rows, func(t task.Task) bool {
-		return r.queue.entries[t.JobID] != nil || r.queue.reads[r.partition].stale(t.JobID, r.began)
+		e := r.queue.entries[t.JobID]
+		return e != nil && (e.state == running || e.state == held) || r.queue.reads[r.partition].stale(t.JobID, r.began)
 	})
 }

@@ -300,7 +300,7 @@ func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, type
 			return err
 		}
 		full := len(r.full)
-		arms := t.chooseRows(r, open.Absent(page))
+		arms := t.chooseRows(r, open.Unheld(page))
 		if err := t.armRows(ctx, r, arms); err != nil {
 			return err
 		}
@@ -442,7 +442,7 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 	for id, one := range r.slots {
 		one.seen = seen{r.began, r.until}
 		one.differs, one.ghosts = Differences{Missing: r.missing[one], Ghost: one.ghosts}, 0
-		one.hasMore = slices.Contains(r.full, id)
+		one.hasMore = slices.Contains(r.full, id) || slices.Contains(r.busy, id)
 	}
 }
 
