@@ -36,7 +36,8 @@ run_module() { bin/testreport -into "$counts" -- go test -C "$1" -json -count=1 
 on_servers() { scripts/with-servers.sh -- bin/testreport -into "$counts" -- go test -json -count=1 "$@"; }
 
 # on_mysql asks MySQL 9.7 what it may answer differently from MariaDB: the schema, all that the store does, its indexes, a table
-# that is gone, a fail-over, the sessions on a hostile server; and in `all` a center with a broken table or server, and a cluster that is broken in all ways.
+# that is gone, a fail-over, the sessions on a hostile server; and in `all` a center with a broken table or server, one whose replica takes over,
+# and a cluster that is broken in all ways.
 # Not the tests of locked rows: MySQL waits a second at least for a lock, so a statement that shares a batch with a locked row
 # may be refused there (503, nothing changed).
 on_mysql() {
@@ -48,7 +49,7 @@ on_mysql() {
     on_servers "${arguments[@]}" -run='^(TestMySQL($|StatementsUse|AMissingTable|FailOver)|TestEightDatabases$|TestUp|TestALaterStep|TestStopped|TestTwoProcesses|TestChecks|TestIndexNames|TestHostileServer$|TestBinaryLogOfStatements$|TestEverySessionVariable|TestRefusedVariable$|TestPacketSize$|TestCloseOfAClosed)' \
       ./migrations ./store ./internal/mysqlsession ./app || code=1
     [[ -z $whole ]] ||
-      on_servers "${arguments[@]}" -run='^(TestSoak|TestATableHoldsUpItselfOnly|TestAForgottenCommitHoldsUpItsOwnTask)$' ./internal/soak ./app || code=1
+      on_servers "${arguments[@]}" -run='^(TestSoak|TestATableHoldsUpItselfOnly|TestAForgottenCommitHoldsUpItsOwnTask|TestFailOver(ToAReplica|AfterACrash))$' ./internal/soak ./app || code=1
     exit "$code"
   )
 }

@@ -111,6 +111,8 @@ func TestMySQLReadOnlyForAWhile(t *testing.T) {
 	s := f.another(t, cfg)
 	one := s.Insert(t.Context(), []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}})[0]
 	require.NoError(t, one.Err)
+	hold, err := f.Lock(t.Context(), 0, alone("me"))
+	require.NoError(t, err)
 	setReadOnly(t, own, 1)
 	for range 20 {
 		_, err := s.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})
@@ -124,12 +126,19 @@ func TestMySQLReadOnlyForAWhile(t *testing.T) {
 	require.True(t, f.Probe(t.Context(), 0).IsReadOnly())
 	refused := f.Insert(t.Context(), []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}})[0]
 	require.ErrorIs(t, refused.Err, task.ErrNotBegun)
-	_, err := f.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})
+	_, err = f.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})
 	require.ErrorIs(t, err, task.ErrNotBegun)
 	require.Equal(t, []bool{false}, []bool{f.MoveAll(t.Context(), []store.Move{{JobID: one.Task.JobID, To: task.Cancelled}})[0].Applied})
 	require.Len(t, f.everything(t), 1)
+	require.ErrorIs(t, f.SetControl(t.Context(), 0, store.Control{BizType: 1, Paused: true, Changed: f.in(0)}), task.ErrNotBegun)
+	require.ErrorIs(t, hold.Check(t.Context()), store.ErrReadOnly)
+	for _, holder := range []store.Holder{alone("next"), ofCluster("11")} {
+		_, err = f.Lock(t.Context(), 1, holder)
+		require.ErrorIs(t, err, store.ErrReadOnly)
+	}
 
 	setReadOnly(t, own, 0)
+	require.NoError(t, hold.Check(t.Context()))
 	require.True(t, f.Probe(t.Context(), 0).Usable())
 	require.NoError(t, f.Insert(t.Context(), []task.Task{{BizID: 0, BizType: 1, ActionTime: f.in(0)}})[0].Err)
 	applied, err := s.Move(t.Context(), store.Move{JobID: one.Task.JobID, To: task.Cancelled})

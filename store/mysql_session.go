@@ -101,7 +101,7 @@ func (b *mysqlBackend) ping(ctx context.Context, database int) (took time.Durati
 	defer cancel()
 	began := time.Now()
 	var readOnly bool
-	if err := conn.QueryRowContext(ctx, "SELECT @@global.read_only OR @@global.innodb_read_only").Scan(&readOnly); err != nil {
+	if err := conn.QueryRowContext(ctx, "SELECT "+askReadOnly).Scan(&readOnly); err != nil {
 		return 0, err
 	}
 	took = time.Since(began)

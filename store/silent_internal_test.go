@@ -125,12 +125,12 @@ func speak(conn net.Conn, name string) {
 		switch text := string(ask[1:]); {
 		case strings.Contains(text, "max_allowed_packet,CONNECTION_ID()"):
 			cell = "16777216 1 " + name + " 8.4.0"
+		case strings.Contains(text, "UTC_TIMESTAMP"):
+			cell = "2026-01-02 15:04:05.000 1 0 " + name
 		case strings.Contains(text, "read_only"):
 			if cell = "0"; name == newServer {
 				cell = "1"
 			}
-		case strings.Contains(text, "UTC_TIMESTAMP"):
-			cell = "2026-01-02 15:04:05.000 1 " + name
 		}
 		if !write(1, []byte{1}, column, eof, append([]byte{byte(len(cell))}, cell...), eof) {
 			return

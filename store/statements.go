@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -145,6 +146,9 @@ func (s *Store) transact(ctx context.Context, database int, statements []stateme
 
 // transactNow makes a transaction of a database once. It records whether the database accepts writes.
 func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+	if why := s.refusesChanges(database); why != nil {
+		return nil, fmt.Errorf("%w: %w", task.ErrNotBegun, why)
+	}
 	began := time.Now()
 	affected, err = s.backend.transact(ctx, database, statements)
 	s.recordWrite(ctx, database, err)
