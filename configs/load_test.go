@@ -119,7 +119,10 @@ func TestComposeEnvironmentLoads(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal(data, &compose))
 	var environ []string
 	for name, value := range compose.Toc.Environment {
-		environ = append(environ, name+"="+os.Expand(value, func(expr string) string { // ${NAME:-default}
+		environ = append(environ, name+"="+os.Expand(value, func(expr string) string { // ${NAME:-default}, or ${NAME:?error}
+			if strings.HasPrefix(expr, "TOC_TOKEN:?") {
+				return "drawn-into-the-file"
+			}
 			_, value, _ := strings.Cut(expr, ":-")
 			return value
 		}))
@@ -127,7 +130,7 @@ func TestComposeEnvironmentLoads(t *testing.T) {
 	c, err := Load("../deploy/stack/toc.yaml", environ)
 	require.NoError(t, err)
 	require.Equal(t, "0.0.0.0:8080", c.HTTP.Listen)
-	require.Equal(t, []string{"local-token-to-try-it"}, c.HTTP.Tokens)
+	require.Equal(t, []string{"drawn-into-the-file"}, c.HTTP.Tokens)
 	require.Equal(t, "root:local-password@tcp(mysql:3306)/toc_%d", c.Store.MySQL.DSN)
 	require.Empty(t, c.Warnings())
 }

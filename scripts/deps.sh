@@ -77,6 +77,7 @@ has_docker() { docker info >/dev/null 2>&1 && docker compose version >/dev/null 
 
 start_containers() {
   echo "make deps: no apt; starting MySQL, Redis and Consul of docker-compose.yml"
+  scripts/stack.sh secrets
   docker compose up --detach --wait mysql redis consul
   local password
   password=$(docker compose exec -T mysql printenv MYSQL_ROOT_PASSWORD || true)

@@ -123,7 +123,7 @@ eventually() {
   done
 }
 
-token=local-token-to-try-it
+token='' # of .env
 get() { curl --fail --silent --max-time 10 -H "Authorization: Bearer $token" "$@"; }
 
 # nodes prints what the center behind the balancer says of its nodes: NAME PARTITIONS, a line each.
@@ -178,6 +178,7 @@ inside() {
 
   log "make stack, without Grafana"
   TOC_STACK_WITHOUT=grafana scripts/stack.sh up
+  token=${TOC_TOKEN:-$(sed -n 's/^TOC_TOKEN=//p' .env)}
   docker ps --format 'table {{.Names}}\t{{.Status}}\t{{.Ports}}'
   ! docker ps --format '{{.Ports}}' | grep -E '(0\.0\.0\.0|\[?::\]?):[0-9]+->' || fail "a port is published on other addresses than 127.0.0.1"
 

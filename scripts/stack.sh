@@ -1,19 +1,35 @@
 #!/usr/bin/env bash
 # scripts/stack.sh up    brings docker-compose.yml up, waits until all of it is healthy, submits a demo load, prints the addresses
 # scripts/stack.sh down  removes it with its data
+# scripts/stack.sh secrets  draws into .env what is missing there; the others do that, too
 #
 # Takes Docker's compose plugin, or docker-compose 1.29. TOC_STACK_WITHOUT names services that are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 center=http://127.0.0.1:8080
-token=${TOC_TOKEN:-local-token-to-try-it}
 patience=600 # seconds until all is healthy; the first start pulls and builds
 
 fail() {
   echo "make stack: $1" >&2
   exit 1
 }
+
+# secrets draws the token of the nodes and Grafana's password, which compose reads from .env: where they are known, any page in a browser of
+# this machine can use them.
+secrets() {
+  local name
+  (
+    umask 077
+    for name in TOC_TOKEN GRAFANA_PASSWORD; do
+      grep -qs "^$name=" .env || printf '%s=%s\n' "$name" "$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')" >>.env
+    done
+  )
+  token=${TOC_TOKEN:-$(sed -n 's/^TOC_TOKEN=//p' .env)}
+}
+
+secrets
+[[ ${1:-} != secrets ]] || exit 0
 
 if docker compose version >/dev/null 2>&1; then
   compose() { docker compose "$@"; }
@@ -69,12 +85,12 @@ up() {
 
 The stack is up. 4,200 tasks fire over the next minute, those of the type mail at its rate of 20 a second.
 
-  center       $center      /docs has its API; token: $token
+  center       $center      /docs has its API; its token is in .env
   its nodes    http://127.0.0.1:8081, :8082, :8083
   Grafana      http://127.0.0.1:3000
   Prometheus   http://127.0.0.1:9090
 
-  export TOC_SERVER=$center TOC_TOKEN=$token
+  export TOC_SERVER=$center \$(grep ^TOC_TOKEN= .env)
   bin/toc cluster
 
 make stack-down removes it with its data.
@@ -84,5 +100,5 @@ END
 case ${1:-} in
 up) up ;;
 down) compose down --volumes --remove-orphans --timeout 45 ;;
-*) fail "usage: scripts/stack.sh up|down" ;;
+*) fail "usage: scripts/stack.sh up|down|secrets" ;;
 esac
