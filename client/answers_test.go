@@ -82,6 +82,7 @@ func TestARefusalIsAnErrorOfPackageTask(t *testing.T) {
 		"cancelled":       {said: &task.ConflictError{JobID: 5, Conflict: task.ConflictCancelled}, as: &task.ConflictError{Conflict: task.ConflictCancelled}},
 		"dead":            {said: &task.ConflictError{JobID: 5, Conflict: task.ConflictDead}, as: &task.ConflictError{Conflict: task.ConflictDead}},
 		"running":         {said: &task.ConflictError{JobID: 5, Conflict: task.ConflictRunning}, as: &task.ConflictError{Conflict: task.ConflictRunning}},
+		"leased":          {said: &task.ConflictError{JobID: 5, Conflict: task.ConflictRunning, Until: due}, as: &task.ConflictError{Conflict: task.ConflictRunning, Until: due}},
 		"pending":         {said: &task.ConflictError{JobID: 5, Conflict: task.ConflictPending}, as: &task.ConflictError{Conflict: task.ConflictPending}},
 		"not found":       {said: task.ErrNotFound, is: []error{task.ErrNotFound}},
 		"unavailable":     {said: task.ErrUnavailable, is: []error{task.ErrUnavailable}},

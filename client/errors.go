@@ -17,12 +17,13 @@ import (
 // Error is the server's refusal: an RFC 9457 problem. errors.Is and errors.As find in it what
 // it stands for in package task; see Unwrap.
 type Error struct {
-	Status  int          `json:"status"`  // HTTP status
-	Title   string       `json:"title"`   // the status in words
-	Detail  string       `json:"detail"`  // what is wrong
-	Outcome string       `json:"outcome"` // with 409: already_processed, already_cancelled, dead, running or pending
-	Task    *Task        `json:"task"`    // with 412: the task as it stands, its ETag too
-	Errors  []FieldError `json:"errors"`  // with 422 (and 400, 413, 415): which fields are wrong
+	Status  int          `json:"status"`       // HTTP status
+	Title   string       `json:"title"`        // the status in words
+	Detail  string       `json:"detail"`       // what is wrong
+	Outcome string       `json:"outcome"`      // with 409: already_processed, already_cancelled, dead, running or pending
+	Until   api.Time     `json:"leased_until"` // with the outcome running: when its consumer's lease ends; zero: no consumer has it
+	Task    *Task        `json:"task"`         // with 412: the task as it stands, its ETag too
+	Errors  []FieldError `json:"errors"`       // with 422 (and 400, 413, 415): which fields are wrong
 
 	// RetryAfter is how long the server asks to wait, with 503. 0: it does not say.
 	RetryAfter time.Duration `json:"-"`
@@ -59,7 +60,7 @@ func (e *Error) Unwrap() (known []error) {
 	case http.StatusConflict:
 		switch c := task.Conflict(e.Outcome); c {
 		case task.ConflictProcessed, task.ConflictCancelled, task.ConflictDead, task.ConflictRunning, task.ConflictPending:
-			return []error{&task.ConflictError{Conflict: c}}
+			return []error{&task.ConflictError{Conflict: c, Until: e.Until.Time()}}
 		}
 	case http.StatusPreconditionFailed:
 		if e.Task != nil {

@@ -189,7 +189,7 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 		}
 		if t.Status == task.Pending && t.Matches(ifMatch) {
 			if t.HasLease() { // a consumer has it
-				return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning}
+				return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning, Until: t.ActionTime}
 			}
 			m.Read, m.HasLease, m.Lease = &t, &t.Lease, new(uint64) // the row's may be void
 		}

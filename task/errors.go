@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // ErrNotFound answers a look-up by a job_id that no row has.
@@ -48,17 +49,25 @@ func ConflictOf(s Status) Conflict {
 	}
 }
 
+// conflictTime is the form of a time in a text.
+const conflictTime = "2006-01-02T15:04:05.000Z"
+
 // ConflictError answers a change that the task's state does not allow.
 type ConflictError struct {
 	JobID    uint64
 	Conflict Conflict
+	Until    time.Time // of ConflictRunning: when the lease of its consumer ends; zero: no consumer has it
 }
 
 func (e *ConflictError) Error() string {
 	if e.Conflict == ConflictPending {
 		return fmt.Sprintf("task %d cannot be redriven: it is pending, not dead", e.JobID)
 	}
-	return fmt.Sprintf("task %d cannot be changed: %s", e.JobID, e.Conflict)
+	text := fmt.Sprintf("task %d cannot be changed: %s", e.JobID, e.Conflict)
+	if !e.Until.IsZero() {
+		text += ", leased until " + e.Until.UTC().Format(conflictTime)
+	}
+	return text
 }
 
 // ChangedError answers a change that was asked for only if the task is still as

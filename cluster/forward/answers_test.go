@@ -67,6 +67,8 @@ func TestTableOfAnswers(t *testing.T) {
 		"cancelled": {says(409, `,"outcome":"already_cancelled"`), &task.ConflictError{JobID: id, Conflict: task.ConflictCancelled}},
 		"dead":      {says(409, `,"outcome":"dead"`), &task.ConflictError{JobID: id, Conflict: task.ConflictDead}},
 		"running":   {says(409, `,"outcome":"running"`), &task.ConflictError{JobID: id, Conflict: task.ConflictRunning}},
+		"leased": {says(409, `,"outcome":"running","leased_until":"2030-01-02T03:04:05.678Z"`),
+			&task.ConflictError{JobID: id, Conflict: task.ConflictRunning, Until: time.Date(2030, 1, 2, 3, 4, 5, 678e6, time.UTC)}},
 		"pending":   {says(409, `,"outcome":"pending"`), &task.ConflictError{JobID: id, Conflict: task.ConflictPending}},
 		"not found": {says(404, ""), task.ErrNotFound},
 		"field": {says(422, `,"errors":[{"location":"body.delay","message":"is wrong"},{"location":"body.x","message":"y"}]`),

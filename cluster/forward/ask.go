@@ -93,7 +93,7 @@ func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool,
 	if t.Running == nil {
 		return intake.Running{}, false, err
 	}
-	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time()}, true, err
+	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time(), Until: t.Running.Until.Time()}, true, err
 }
 
 // Why asks the owner why a task waits.

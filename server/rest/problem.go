@@ -19,6 +19,8 @@ type problem struct {
 	huma.ErrorModel
 	// Outcome says in a word why a change did not apply. Only with status 409.
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running,pending" doc:"Why the change did not apply."`
+	// LeasedUntil is when the lease of a running task ends. Only with outcome running.
+	LeasedUntil api.Time `json:"leased_until,omitzero" doc:"With the outcome running: when the lease of the consumer that has the task ends. Left out if no consumer has it."`
 	// Task is the task as it stands. Only with status 412.
 	Task *api.Task `json:"task,omitempty" doc:"The task as it stands; with 412, when If-Match names another state of it."`
 
@@ -75,7 +77,7 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 		return p
 	case errors.As(err, &conflict):
 		p := newProblem(http.StatusConflict, conflict.Error())
-		p.Outcome = string(conflict.Conflict)
+		p.Outcome, p.LeasedUntil = string(conflict.Conflict), api.Time(conflict.Until)
 		return p
 	case errors.Is(err, intake.ErrTooManyOperations):
 		return newProblem(http.StatusConflict, err.Error())
