@@ -208,6 +208,7 @@ type BizType struct {
 
 	OldestOverdue float64 `json:"oldest_overdue_seconds" doc:"How long the oldest of them is overdue." example:"0"`
 	Retrying      int     `json:"retrying" doc:"Pending tasks that have failed and run again, as of the last scan of each node." example:"0"`
+	Retryable     int     `json:"retryable,omitempty" doc:"Of these, the tasks that a retry makes run now. The others are due already (they run, or wait for a consumer or a limit), or a consumer has them. Left out if there is none." example:"0"`
 	OldestRetry   float64 `json:"oldest_retrying_seconds" doc:"How long ago the oldest of them was promised." example:"0"`
 	OldestPromise float64 `json:"oldest_promise_seconds" doc:"How long ago the oldest promised time is of what is overdue or runs again: retries do not move it." example:"0"`
 	LastError     string  `json:"last_error,omitempty" doc:"Why a run has failed, while runs fail." example:"POST http://127.0.0.1:9000/close: 503 Service Unavailable"`

@@ -360,7 +360,7 @@ func TestTasksThatRunAgainAreCounted(t *testing.T) {
 		before := r.insertFailed(orders, r.bizID(0, 0), 3*time.Minute) // before the start, so it is found without being told
 		r.run()
 		require.Equal(t, layout.Partitions, counted(), "each partition is looked at once")
-		require.Equal(t, store.Retrying{Count: 1, Promised: r.start, Last: r.start.Add(3 * time.Minute)}, r.scanner.Retrying()[orders])
+		require.Equal(t, store.Retrying{Count: 1, Later: 1, Promised: r.start, Last: r.start.Add(3 * time.Minute)}, r.scanner.Retrying()[orders])
 		r.move(before, task.Processed, store.Set{})
 		r.after(20 * time.Second)
 		require.Empty(t, r.scanner.Retrying())

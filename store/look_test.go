@@ -216,7 +216,7 @@ func sumsUpRetrying(t *testing.T, p place) {
 		require.NoError(t, err)
 		require.True(t, ok)
 	}
-	fails(stored[0], 300)
+	fails(stored[0], 300_000)
 	fails(stored[1], 9)
 	fails(stored[3], -1)
 	sums, err := f.Retrying(t.Context(), 1, f.in(0), f.in(60))
@@ -225,16 +225,24 @@ func sumsUpRetrying(t *testing.T, p place) {
 		1: {Count: 1, Promised: f.in(-99), Last: f.in(9)},
 		2: {Count: 1, Promised: f.in(-7), Last: f.in(-1)},
 	}, sums)
-	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300))
+	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300_000))
 	require.NoError(t, err)
-	require.Equal(t, store.Retrying{Count: 2, Promised: f.in(-99), Last: f.in(300)}, sums[1])
-	// One that was moved has a new promise.
-	ok, err := f.Move(t.Context(), store.Move{JobID: stored[1].JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: new(f.in(50)), NewPromise: true}})
+	require.Equal(t, store.Retrying{Count: 2, Later: 1, Promised: f.in(-99), Last: f.in(300_000)}, sums[1])
+	// A consumer has one of them until its next time: nothing makes it run sooner.
+	lease := task.NewLease(f.in(300_000))
+	ok, err := f.Move(t.Context(), store.Move{JobID: stored[0].JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: new(f.in(300_000)), Lease: &lease}})
 	require.NoError(t, err)
 	require.True(t, ok)
-	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300))
+	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300_000))
 	require.NoError(t, err)
-	require.Equal(t, store.Retrying{Count: 1, Promised: f.in(-90), Last: f.in(300)}, sums[1])
+	require.Equal(t, store.Retrying{Count: 2, Promised: f.in(-99), Last: f.in(300_000)}, sums[1])
+	// One that was moved has a new promise.
+	ok, err = f.Move(t.Context(), store.Move{JobID: stored[1].JobID, From: task.Pending, To: task.Pending, Set: store.Set{ActionTime: new(f.in(50)), NewPromise: true}})
+	require.NoError(t, err)
+	require.True(t, ok)
+	sums, err = f.Retrying(t.Context(), 1, f.in(0), f.in(300_000))
+	require.NoError(t, err)
+	require.Equal(t, store.Retrying{Count: 1, Promised: f.in(-90), Last: f.in(300_000)}, sums[1])
 	overdue, err := f.Overdue(t.Context(), 1, f.in(0))
 	require.NoError(t, err)
 	require.Equal(t, store.Overdue{Count: 1, Oldest: f.in(-1), Promised: f.in(-7)}, overdue[2])
@@ -250,8 +258,8 @@ func TestOverdueAddsUp(t *testing.T) {
 	require.Equal(t, a, a.Add(store.Overdue{}))
 	require.Equal(t, a, store.Overdue{}.Add(a))
 
-	c, d := store.Retrying{Count: 2, Promised: noon, Last: noon.Add(time.Minute)}, store.Retrying{Count: 1, Promised: noon.Add(-time.Second), Last: noon}
-	sum := store.Retrying{Count: 3, Promised: noon.Add(-time.Second), Last: noon.Add(time.Minute)}
+	c, d := store.Retrying{Count: 2, Later: 1, Promised: noon, Last: noon.Add(time.Minute)}, store.Retrying{Count: 1, Promised: noon.Add(-time.Second), Last: noon}
+	sum := store.Retrying{Count: 3, Later: 1, Promised: noon.Add(-time.Second), Last: noon.Add(time.Minute)}
 	require.Equal(t, sum, c.Add(d))
 	require.Equal(t, sum, d.Add(c))
 	require.Equal(t, c, store.Retrying{}.Add(c))

@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
+
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Overdue sums up pending tasks whose action_time has passed.
@@ -22,6 +25,7 @@ func (o Overdue) Add(p Overdue) Overdue {
 // gives it a new promise.
 type Retrying struct {
 	Count    int       // of the earliest pendingLimit pending tasks of each table
+	Later    int       // of these, the tasks that OperationRetry makes run now: the next run is later, and no consumer has the task
 	Promised time.Time // the earliest promised time
 	Last     time.Time // the latest action_time
 }
@@ -31,7 +35,7 @@ func (r Retrying) Add(p Retrying) Retrying {
 	if p.Last.After(r.Last) {
 		r.Last = p.Last
 	}
-	return Retrying{r.Count + p.Count, earlier(r.Promised, p.Promised), r.Last}
+	return Retrying{r.Count + p.Count, r.Later + p.Later, earlier(r.Promised, p.Promised), r.Last}
 }
 
 // earlier returns the earlier one of two times that are not zero, or the one that is not.
@@ -51,7 +55,7 @@ const promisedTime = "COALESCE(due_time,action_time)"
 // Overdue sums up the overdue tasks of a partition by biz_type.
 func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]Overdue, error) {
 	sums := make(map[uint64]Overdue)
-	err := s.sumPending(ctx, partition, "MIN(action_time)", now, "", nil, func(bizType uint64, count int, earliest, promised time.Time) {
+	err := s.sumPending(ctx, partition, "0,MIN(action_time)", nil, now, "", nil, func(bizType uint64, count, _ int, earliest, promised time.Time) {
 		sums[bizType] = sums[bizType].Add(Overdue{count, earliest, promised})
 	})
 	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count overdue tasks", err)
@@ -60,27 +64,30 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 // Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type.
 func (s *Store) Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]Retrying, error) {
 	sums := make(map[uint64]Retrying)
-	err := s.sumPending(ctx, partition, "MAX(action_time)", until, " WHERE attempts>0 AND due_time<=?", []any{s.backend.timeArg(now)},
-		func(bizType uint64, count int, last, promised time.Time) {
-			sums[bizType] = sums[bizType].Add(Retrying{count, promised, last})
+	later := []any{s.backend.timeArg(task.CeilMilli(now.Add(retrySoon)))}
+	err := s.sumPending(ctx, partition, "COUNT(CASE WHEN lease IS NULL AND action_time>? THEN 1 END),MAX(action_time)", later, until,
+		" WHERE attempts>0 AND due_time<=?", []any{s.backend.timeArg(now)},
+		func(bizType uint64, count, later int, last, promised time.Time) {
+			sums[bizType] = sums[bizType].Add(Retrying{count, later, promised, last})
 		})
 	return sums, s.wrap(s.layout.PartitionDatabase(partition), "count tasks that run again", err)
 }
 
-// sumPending counts those of the earliest pending tasks of a partition until a time that meet a condition. end is an aggregate of a time.
-func (s *Store) sumPending(ctx context.Context, partition int, end string, until time.Time, where string, which []any,
-	add func(bizType uint64, count int, end, promised time.Time)) error {
+// sumPending counts those of the earliest pending tasks of a partition until a time that meet a condition. sums are two aggregates, of a
+// number and of a time.
+func (s *Store) sumPending(ctx context.Context, partition int, sums string, of []any, until time.Time, where string, which []any,
+	add func(bizType uint64, count, some int, end, promised time.Time)) error {
 	first, last := s.layout.PartitionShards(partition)
 	return s.scanShards(ctx, first, last, maxMembers, func(u *union, shard int) {
-		u.add("SELECT biz_type,COUNT(*),"+end+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time,attempts FROM "+s.indexed(shard, indexDue)+
+		u.add("SELECT biz_type,COUNT(*),"+sums+",MIN("+promisedTime+") FROM (SELECT biz_type,action_time,due_time,attempts,lease FROM "+s.indexed(shard, indexDue)+
 			" WHERE status=0 AND action_time<=? ORDER BY action_time LIMIT ?) AS x"+where+" GROUP BY biz_type",
-			append([]any{s.backend.timeArg(until), int64(pendingLimit)}, which...)...)
+			slices.Concat(of, []any{s.backend.timeArg(until), int64(pendingLimit)}, which)...)
 	}, func(rows *sql.Rows) error {
 		var bizType unsigned
-		var count int
+		var count, some int
 		var at, promised utc
-		err := rows.Scan(&bizType, &count, &at, &promised)
-		add(uint64(bizType), count, time.Time(at), time.Time(promised))
+		err := rows.Scan(&bizType, &count, &some, &at, &promised)
+		add(uint64(bizType), count, some, time.Time(at), time.Time(promised))
 		return err
 	})
 }

@@ -63,7 +63,9 @@ func retryCommand(now func() time.Time) *cobra.Command {
 		Short: "Run the failing tasks of a business type now",
 		Long: `Run the pending tasks of a business type now that have failed and would run again
 later, each after its pause: for example when their receiver is healed. Their
-attempts stay as they are. It is an operation, with --rate at that rate.`,
+attempts stay as they are. What is due already is left out: it runs, or waits
+for a worker, a limit or a consumer. So is what a consumer has.
+It is an operation, with --rate at that rate.`,
 		Args: noArguments,
 	}
 	r := remoteFlags(cmd, now)
@@ -83,6 +85,9 @@ attempts stay as they are. It is an operation, with --rate at that rate.`,
 		},
 			func(w io.Writer, got client.Retried) error {
 				text := fmt.Sprintf("matched %d, retried %d", got.Matched, got.Retried)
+				if got.Matched == 0 {
+					text += ": no task that has failed waits for a later run"
+				}
 				if got.Operation != 0 {
 					text = fmt.Sprintf("matched %d, operation %s", got.Matched, got.Operation)
 				}

@@ -251,7 +251,11 @@ func TestRetry(t *testing.T) {
 	ok, err := f.store.Move(t.Context(), store.Move{JobID: one.JobID, Read: &read, Set: store.Set{Attempts: new(1), ActionTime: new(time.Now().Add(10 * time.Minute)), Promised: new(time.Now().Add(-time.Minute))}})
 	require.NoError(t, err)
 	require.True(t, ok)
-	f.center.retrying = map[string]int{"order_close": 341}
+	f.center.retrying, f.center.due = map[string]int{"order_close": 341}, true
+	due := f.get(t, "/console/types/order_close")
+	require.Contains(t, due, "341 tasks have failed and their pauses are over: they run, or wait for a worker or a limit.")
+	require.NotContains(t, due, "Run the failing ones now")
+	f.center.due = false
 	require.Contains(t, f.get(t, "/console/types"), `<span class="tag">fails</span> <span class="quiet">the &lt;shop&gt; is down</span>`)
 	page := f.get(t, "/console/types/order_close")
 	require.Contains(t, page, "341 tasks wait to run again, the oldest one promised 1 min 15 s ago")

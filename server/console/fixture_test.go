@@ -114,6 +114,7 @@ type center struct {
 	mu       sync.Mutex
 	paused   map[string]*api.Pause
 	retrying map[string]int
+	due      bool                // the pauses of those are over
 	nodes    []console.NodePulse // none: one that is calm
 	counted  metrics.OfType
 	asked    int // how often Pulses was called
@@ -145,7 +146,11 @@ func (c *center) BizTypes(context.Context) ([]api.BizType, error) {
 	defer c.mu.Unlock()
 	var list []api.BizType
 	for _, b := range c.types.All() {
-		list = append(list, api.BizType{ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestRetry: 75, LastError: "the <shop> is down"})
+		retryable := c.retrying[b.Name]
+		if c.due {
+			retryable = 0
+		}
+		list = append(list, api.BizType{Retryable: retryable, ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: "webhook", RateLimit: b.RateLimit, Paused: c.paused[b.Name], Retrying: c.retrying[b.Name], OldestRetry: 75, LastError: "the <shop> is down"})
 	}
 	return list, nil
 }
