@@ -10,7 +10,7 @@ import (
 // LeaseRequest asks for tasks of a business type whose processor is pull.
 type LeaseRequest struct {
 	_    struct{}  `additionalProperties:"false"`
-	Max  int       `json:"max,omitempty" minimum:"1" maximum:"256" default:"1" doc:"At most this many tasks." example:"10"`
+	Max  int       `json:"max,omitempty" minimum:"1" maximum:"256" default:"1" doc:"At most this many tasks, in digits only: 1.0 and 1e2 are refused." example:"10"`
 	Wait *Duration `json:"wait,omitempty" doc:"How long to wait if no task is due: a Go duration of 0s to 60s. Left out: not at all." example:"30s"`
 	TTR  *Duration `json:"ttr,omitempty" doc:"How long the caller has the tasks (time to run) that have no timeout of their own: a Go duration of 100ms to 24h. Left out: pull.ttr of the business type." example:"30s"`
 }

@@ -46,7 +46,7 @@ type DeadRequest struct {
 	Error   string     `json:"error,omitempty" minLength:"1" doc:"Only tasks whose last_error has this part, upper and lower case as it stands." example:"is locked"`
 	Since   *time.Time `json:"since,omitempty" doc:"Only tasks that died (gmt_modified) at this time or later, RFC 3339." example:"2026-01-02T15:00:00Z"`
 	Until   *time.Time `json:"until,omitempty" doc:"Only tasks that died before this time, RFC 3339." example:"2026-01-02T16:00:00Z"`
-	Limit   int        `json:"limit,omitempty" minimum:"1" doc:"At most this many. Left out: all that match." example:"100"`
+	Limit   int        `json:"limit,omitempty" minimum:"1" doc:"At most this many, in digits only: 1.0 and 1e2 are refused. Left out: all that match." example:"100"`
 	DryRun  bool       `json:"dry_run,omitempty" doc:"Count only, change nothing." example:"true"`
 	Rate    float64    `json:"rate,omitempty" minimum:"0.01" maximum:"100000" doc:"Starts an operation that changes so many tasks a second. Left out: all are changed before the answer." example:"50"`
 }

@@ -43,7 +43,8 @@ func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) 
 	shown := api.BizType{
 		ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
 		QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Overdue: late.Count, Paused: a.paused(b.ID),
-		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, Retryable: again.Later, OldestRetry: secondsSince(now, again.Promised),
+		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, Retryable: again.Later,
+		OldestRetry:   secondsSince(now, again.Promised),
 		OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
 		LastError:     a.runner.LastError(b.ID), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
 	}

@@ -27,7 +27,7 @@ const (
 // serveDocs: huma would make them at the first request, unguarded.
 func (a *handlers) newHuma() huma.API {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	schemas.RegisterTypeAlias(reflect.TypeFor[api.ID](), reflect.TypeFor[idParam]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[api.ID](), reflect.TypeFor[idText]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[api.Time](), reflect.TypeFor[time.Time]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[api.Duration](), reflect.TypeFor[durationText]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[float64]())
@@ -115,6 +115,11 @@ func (a *handlers) document(op huma.Operation, input any) {
 	path := a.huma.OpenAPI().Paths[op.Path]
 	doc := map[string]*huma.Operation{http.MethodGet: path.Get, http.MethodPost: path.Post, http.MethodPatch: path.Patch}[op.Method]
 	a.documented = append(a.documented, doc)
+	for _, p := range doc.Parameters {
+		if p.In == "path" && (p.Name == "job_id" || p.Name == "id") {
+			p.Schema.Pattern = idPattern
+		}
+	}
 
 	if b, ok := input.(interface{ bodyType() reflect.Type }); ok {
 		_, optional := reflect.Zero(b.bodyType()).Interface().(interface{ MayBeEmpty() })

@@ -14,11 +14,20 @@ import (
 	"github.com/timeoutcenter/toc/api"
 )
 
-// idParam is a 64-bit id in a path: to huma a api.ID is a number.
+// idParam is the id of a task or an operation in a path. huma checks no pattern: UnmarshalText says what would be right.
 type idParam struct{ api.ID }
 
 // Schema describes the parameter to huma.
-func (idParam) Schema(huma.Registry) *huma.Schema {
+func (idParam) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+
+// idPattern describes such ids, in the document. They have 63 bits, hence at most 19 digits. No id that it matches is refused.
+const idPattern = "^(0|[1-9][0-9]{0,18})$"
+
+// idText describes an api.ID to huma, for which it is a number.
+type idText struct{}
+
+// Schema describes a number of 64 bits.
+func (idText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^(0|[1-9][0-9]{0,19})$"}
 }
 

@@ -39,6 +39,11 @@ func detail(p *huma.ErrorModel) {
 	if len(p.Errors) == 0 {
 		return
 	}
+	for _, e := range p.Errors {
+		if e.Message == "invalid integer" { // huma's: 1.0 and 1e2 are integers to JSON Schema
+			e.Message = fmt.Sprintf("%.40q is not a whole number in digits only", e.Value)
+		}
+	}
 	p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
 	if more := len(p.Errors) - 1; more > 0 {
 		p.Detail += fmt.Sprintf(" (and %d more)", more)

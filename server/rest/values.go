@@ -48,7 +48,7 @@ func read(field any, value []byte) error {
 	case *int:
 		n, err := strconv.Atoi(string(value))
 		if err != nil || n < 1 {
-			return fmt.Errorf("%s is not a whole number, 1 or more", clip(string(value)))
+			return fmt.Errorf("%s is not a whole number in digits only, 1 or more", clip(string(value)))
 		}
 		*field = n
 		return nil
