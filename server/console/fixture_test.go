@@ -22,6 +22,7 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/migrations"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/console"
@@ -276,7 +277,9 @@ func (f *fake) died(t testing.TB, bizID uint64, text string) task.Task {
 	ok, err := f.store.Move(t.Context(), store.Move{JobID: got.JobID, To: task.Dead, Set: store.Set{Attempts: &attempts, LastError: &text}})
 	require.NoError(t, err)
 	require.True(t, ok)
-	return f.read(t, got.JobID)
+	dead := f.read(t, got.JobID)
+	await.That(t, func() bool { return time.Now().After(dead.Modified) }, "it counts as one that has died") // stamps are up to a millisecond ahead
+	return dead
 }
 
 // fails records a failed run of a task, as a worker does.
