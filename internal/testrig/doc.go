@@ -9,7 +9,7 @@
 //     program with-servers starts them once for `go test ./...` and hands their addresses down by environment
 //     ([EnvMySQL], [EnvRedis], [EnvConsul]). Without it, each test process starts its own when the first test asks, and
 //     [Main] ends them.
-//   - Private: [StartMySQL], [StartRedis], [StartRedisCluster], [StartConsul], [StartPrometheus] and [StartKafka]. One test's
+//   - Private: [StartMySQL], [StartReplicatedMySQL], [StartRedis], [StartRedisCluster], [StartConsul], [StartPrometheus] and [StartKafka]. One test's
 //     own, to stop, freeze, kill and start again.
 //
 // [Chromium] is a browser, one for all tests of a process.
