@@ -148,7 +148,7 @@ func TestStory(t *testing.T) {
 	require.True(t, ok)
 	page := f.get(t, at(got.JobID))
 	order := 0
-	for _, says := range []string{"Submitted", "2 failed runs of at most 4", "webhook answered 500", "Due: as submitted, or as last moved or redriven", "Runs again at this time", "Why it waits", "it has failed 2 times", "{&#34;a&#34;:1}"} {
+	for _, says := range []string{"Submitted", "2 failed runs of at most 4", "webhook answered 500", "Due: the promised time", "Runs again at this time", "Why it waits", "it has failed 2 times", "{&#34;a&#34;:1}"} {
 		i := strings.Index(page, says)
 		require.Greater(t, i, order, says)
 		order = i
@@ -180,7 +180,7 @@ func TestStoryOfFailedRuns(t *testing.T) {
 	}
 	clock := func(at time.Time) string { return at.Format("15:04:05.000") }
 	one := f.fails(t, id, task.Pending, "no answer")
-	inOrder("Submitted", clock(one), "Run 1 of at most 4 failed<", ">no answer<", "Due: as")
+	inOrder("Submitted", clock(one), "Run 1 of at most 4 failed<", ">no answer<", "Due: the")
 	two := f.fails(t, id, task.Pending, "webhook answered 500")
 	inOrder(clock(one), "Run 1 failed<", ">no answer<", clock(two), "Run 2 of at most 4 failed<", ">webhook answered 500<")
 	require.NotContains(t, f.get(t, at(id)), "Last change")

@@ -48,16 +48,25 @@ func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
 	}
 	b := &operationsBody{Most: operationsMost}
 	for _, o := range intake.OperationsOf(list, c.desk.Types()).Operations {
-		row := operationRow{Operation: o, Which: which(o)}
-		if all := o.Matched; all > 0 {
-			if o.Filter.Limit > 0 {
-				all = min(all, o.Filter.Limit)
-			}
-			row.Percent = min(100, 100*(o.Done+o.Skipped)/all)
-		}
-		b.Operations = append(b.Operations, row)
+		b.Operations = append(b.Operations, operationRow{Operation: o, Which: which(o), Percent: percent(o)})
 	}
 	return b, nil
+}
+
+// percent says how far an operation is. One that is done has nothing left, although fewer tasks than matched may be done:
+// the others ran, or changed, before it came to them.
+func percent(o api.Operation) int {
+	all := o.Matched
+	if o.Filter.Limit > 0 {
+		all = min(all, o.Filter.Limit)
+	}
+	switch {
+	case o.State == store.OperationDone:
+		return 100
+	case all == 0:
+		return 0
+	}
+	return min(100, 100*(o.Done+o.Skipped)/all)
 }
 
 // which says which tasks an operation is about.

@@ -299,7 +299,16 @@ func TestFind(t *testing.T) {
 	}
 	link := `href="` + at(mine.JobID) + `"`
 	require.Contains(t, f.get(t, "/console/tasks?biz_id=7"), link)
-	require.NotContains(t, f.get(t, "/console/tasks?biz_id=7&status=dead"), link)
+	dead := f.died(t, 7, "connection refused")
+	one := f.get(t, "/console/tasks?biz_id=7&status=dead")
+	require.Contains(t, one, "Tasks of this biz_id with status dead")
+	require.Contains(t, one, at(dead.JobID))
+	require.NotContains(t, one, link)
+	all := f.get(t, "/console/tasks?biz_id=7&status=processed")
+	require.Contains(t, all, "No task of this biz_id is processed. These are all of its tasks")
+	require.Contains(t, all, link)
+	require.NotContains(t, all, " selected>processed", "the form says what is listed")
+	require.Contains(t, f.get(t, "/console/tasks?biz_id=8&status=pending"), "No task matches.")
 	require.Contains(t, f.get(t, "/console/tasks?biz_id=6f1c-%C3%A9"), at(text.JobID))
 	const layout = "2006-01-02T15:04:05"
 	within := "/console/tasks?from=" + due.Format(layout) + "&to=" + due.Add(time.Second).Format(layout)

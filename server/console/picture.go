@@ -237,16 +237,12 @@ const overdueFrom = 10.0
 
 // verdict says whether tasks are on time, and whether their runs fail. mood is ok, warn, bad or idle.
 func (p *picture) verdict() (mood, text string) {
-	recent := p.since(p.At.UTC().Truncate(time.Minute).Add(-4 * time.Minute)) // and the minute under way
+	minuteNow := p.At.UTC().Truncate(time.Minute)
+	recent := p.since(minuteNow.Add(-4 * time.Minute)) // and the minute under way
 	mood, text = p.punctuality(&recent)
-	many, waits := recent.Failed > 0 && recent.Failed*failingFrom >= recent.Runs, p.failing.Promise > overdueFrom
+	many, waits := recent.manyFail(), p.failing.Promise > overdueFrom
 	if !many && !waits {
 		return mood, text
-	}
-	isLate := mood == "bad"
-	mood = "warn"
-	if many || isLate {
-		mood = "bad"
 	}
 	var fail []string
 	if waits {
@@ -257,13 +253,25 @@ func (p *picture) verdict() (mood, text string) {
 		fail = append(fail, fmt.Sprintf("%s of the %s that ended in the last five minutes failed", num(recent.Failed),
 			plural(recent.Runs, "run", "runs")))
 	}
-	if failing := "Runs fail: " + strings.Join(fail, "; ") + "."; isLate {
-		text += " " + failing
-	} else {
-		text = failing
+	says := "Runs fail: "
+	last := p.since(minuteNow.Add(-time.Minute))
+	healed := !waits && last.Runs > 0 && !last.manyFail()
+	if healed {
+		says = "Runs succeed again: "
 	}
-	return mood, text
+	says += strings.Join(fail, "; ") + "."
+	if mood == "bad" {
+		return mood, text + " " + says
+	}
+	mood = "warn"
+	if many && !healed {
+		mood = "bad"
+	}
+	return mood, says
 }
+
+// manyFail reports whether so many runs failed that the verdict says so.
+func (m *minute) manyFail() bool { return m.Failed > 0 && m.Failed*failingFrom >= m.Runs }
 
 // failingFrom is the part of the runs, one in so many, from which on their failures make the verdict bad.
 const failingFrom = 4

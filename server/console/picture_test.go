@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/store"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 30, 0, time.UTC)
@@ -32,11 +33,13 @@ func TestVerdict(t *testing.T) {
 	overdue := func(seconds float64) NodePulse {
 		return node("n3", api.Pulse{Overdue: 1200, BizTypes: []api.PulseType{{Name: "order_close", Overdue: 1200, Oldest: seconds}}})
 	}
-	failing := func(n int) NodePulse {
-		m := minuteAt(0, 40, api.LateCount{Under: .002, Runs: 40})
+	failingAt := func(ago time.Duration, n int) NodePulse {
+		m := minuteAt(ago, 40, api.LateCount{Under: .002, Runs: 40})
 		m.Failed = n
 		return node("n5", api.Pulse{Minutes: []api.PulseMinute{m}})
 	}
+	failing := func(n int) NodePulse { return failingAt(0, n) }
+	failed, succeeding := failingAt(3*time.Minute, 31), node("n6", api.Pulse{Minutes: []api.PulseMinute{minuteAt(time.Minute, 60)}})
 	retrying := api.BizType{Name: "order_close", Retrying: 340, OldestRetry: 500, LastError: "no answer"}
 	longRun := node("n4", api.Pulse{Running: 2, Overdue: 2, BizTypes: []api.PulseType{{Name: "order_close", Running: 2, Overdue: 2, Oldest: 300}}})
 	for name, c := range map[string]struct {
@@ -45,13 +48,18 @@ func TestVerdict(t *testing.T) {
 		mood  string
 		says  string
 	}{
-		"nothing to do":    {nil, []NodePulse{node("n1", api.Pulse{})}, "idle", "nothing is overdue, and nothing was due"},
-		"an hour ago":      {nil, []NodePulse{node("n1", api.Pulse{Minutes: []api.PulseMinute{minuteAt(50*time.Minute, 9, api.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
-		"on time":          {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
-		"one node is slow": {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
-		"few and slow":     {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
-		"many runs fail":   {nil, []NodePulse{failing(31)}, "bad", "Runs fail: 31 of the 40 runs that ended in the last five minutes failed."},
-		"some run again":   {[]api.BizType{{Name: "coupon", Retrying: 1, OldestRetry: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
+		"nothing to do":          {nil, []NodePulse{node("n1", api.Pulse{})}, "idle", "nothing is overdue, and nothing was due"},
+		"an hour ago":            {nil, []NodePulse{node("n1", api.Pulse{Minutes: []api.PulseMinute{minuteAt(50*time.Minute, 9, api.LateCount{Under: 5, Runs: 9})}})}, "idle", "nothing was due in the last five minutes"},
+		"on time":                {nil, []NodePulse{onTime}, "ok", "of the last five minutes' 200 runs, 99 in 100 started within 2 ms of their time"},
+		"one node is slow":       {nil, []NodePulse{onTime, slow}, "warn", "of the last five minutes' 250 runs, one in 100 started 2.9 s or more after its time"},
+		"few and slow":           {nil, []NodePulse{slow}, "warn", "50 runs, the most late one started 3 s or more"},
+		"many runs fail":         {nil, []NodePulse{failing(31)}, "bad", "Runs fail: 31 of the 40 runs that ended in the last five minutes failed."},
+		"they failed before":     {nil, []NodePulse{failed, succeeding}, "warn", "Runs succeed again: 31 of the 100 runs that ended in the last five minutes failed."},
+		"they failed, now late":  {nil, []NodePulse{failed, succeeding, overdue(75)}, "bad", "for 1 min 15 s. Runs succeed again: 31 of the 100 runs"},
+		"they fail still":        {nil, []NodePulse{failed, failing(31)}, "bad", "Runs fail: 62 of the 80 runs"},
+		"they failed, are quiet": {nil, []NodePulse{failed}, "bad", "Runs fail: 31 of the 40 runs"},
+		"they failed, and wait":  {[]api.BizType{retrying}, []NodePulse{failed, succeeding}, "bad", "Runs fail: 340 tasks wait to run again"},
+		"some run again":         {[]api.BizType{{Name: "coupon", Retrying: 1, OldestRetry: 9}}, []NodePulse{failing(3)}, "ok", "on time"},
 		"they wait": {[]api.BizType{retrying, {Name: "coupon", Retrying: 1, OldestRetry: 61}}, []NodePulse{failing(3)}, "warn",
 			"Runs fail: 341 tasks wait to run again, the oldest one, of order_close, promised 8 min 20 s ago; 3 of the 40 runs that ended in the last five minutes failed."},
 		"they wait, quiet":  {[]api.BizType{retrying}, []NodePulse{node("n1", api.Pulse{})}, "warn", "Runs fail: 340 tasks wait to run again"},
@@ -175,4 +183,20 @@ func TestServers(t *testing.T) {
 		{Name: "Redis", Mood: "bad", State: "fails", Faults: []string{"n2: does not answer for all that it needs"}},
 		{Name: "Consul", State: "not used"},
 	}, servers(p))
+}
+
+func TestPercent(t *testing.T) {
+	for _, c := range []struct {
+		o    api.Operation
+		want int
+	}{
+		{api.Operation{State: store.OperationRunning, Matched: 6361, Done: 4187, Skipped: 1}, 65},
+		{api.Operation{State: store.OperationRunning, Matched: 6361, Done: 40, Filter: api.OperationFilter{Limit: 50}}, 80},
+		{api.Operation{State: store.OperationRunning}, 0},
+		{api.Operation{State: store.OperationStopped, Matched: 10, Done: 4}, 40},
+		{api.Operation{State: store.OperationDone, Matched: 6361, Done: 4187}, 100},
+		{api.Operation{State: store.OperationDone}, 100},
+	} {
+		require.Equal(t, c.want, percent(c.o), "%+v", c.o)
+	}
 }

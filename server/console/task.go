@@ -90,7 +90,7 @@ func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
 	b.IsMoved = !promised.Equal(t.ActionTime)
 	add(t.Created, "", "Submitted", "")
 	lastError, isTold := b.addRuns(t, add)
-	add(promised, "", "Due: as submitted, or as last moved or redriven", "")
+	add(promised, "", "Due: the promised time", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
 		tries += fmt.Sprintf(" of at most %d", b.MostRuns)

@@ -115,13 +115,27 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	got, err := c.desk.List(ctx, intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf,
-		Limit: rowsPerPage})
+	ask := intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf, Limit: rowsPerPage}
+	got, err := c.desk.List(ctx, ask)
 	if err != nil {
 		return err
 	}
+	b.Words = "Tasks of this biz_id in the order of their submission."
+	if status != nil {
+		b.Words = fmt.Sprintf("Tasks of this biz_id with status %s, in the order of their submission.", b.Status)
+	}
+	if status != nil && b.First && len(got.Tasks) == 0 { // who looks for an id must not take a task for lost because of its status
+		ask.Status = nil
+		if got, err = c.desk.List(ctx, ask); err != nil {
+			return err
+		}
+		if len(got.Tasks) > 0 {
+			b.Words = fmt.Sprintf("No task of this biz_id is %s. These are all of its tasks, in the order of their submission.", b.Status)
+			b.Status = ""
+		}
+	}
 	shown := got.Wire(c.desk.Types(), api.ListTasks)
-	b.Tasks, b.Words = shown.Tasks, "Tasks of this biz_id in the order of their submission."
+	b.Tasks = shown.Tasks
 	b.next(shown.NextCursor)
 	return nil
 }
