@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,14 @@ toc_lateness_seconds_count{biz_type="order_close",mode="scan"} N100
 }
 
 func times(n, rounds int) string { return client.ID(n * rounds).String() }
+
+// A node that is gone costs one line, with the cause alone.
+func TestTopOfANodeThatIsGone(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	n := newTopReader(gone.URL, time.Now).readNode(t.Context(), gone.URL)
+	require.EqualError(t, n.err, "dial tcp "+gone.Listener.Addr().String()+": connect: connection refused")
+}
 
 // Two readings of three nodes, of which one does not answer, and the picture of them.
 func TestTopPicture(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -90,15 +91,19 @@ func (t *topReader) read(ctx context.Context) (r reading, err error) {
 func (t *topReader) readNode(ctx context.Context, base string) (n nodeReading) {
 	ctx, cancel := context.WithTimeout(ctx, topAnswerWithin)
 	defer cancel()
-	n.err = errors.Join(
-		t.get(ctx, base+"/readyz", func(body io.Reader) error { return json.NewDecoder(body).Decode(&n.ready) }, http.StatusServiceUnavailable),
-		t.get(ctx, base+"/metrics", func(body io.Reader) (err error) { n.metrics, err = parseSeries(body); return err }))
+	n.err = t.get(ctx, base+"/readyz", func(body io.Reader) error { return json.NewDecoder(body).Decode(&n.ready) }, http.StatusServiceUnavailable)
+	if n.err == nil {
+		n.err = t.get(ctx, base+"/metrics", func(body io.Reader) (err error) { n.metrics, err = parseSeries(body); return err })
+	}
+	if noAnswer, is := errors.AsType[*url.Error](n.err); is { // the cause is enough in a line that names the node
+		n.err = noAnswer.Err
+	}
 	return n
 }
 
 // get reads an answer with status 200, or one of the others.
-func (t *topReader) get(ctx context.Context, url string, read func(io.Reader) error, others ...int) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func (t *topReader) get(ctx context.Context, address string, read func(io.Reader) error, others ...int) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
@@ -115,7 +120,7 @@ func (t *topReader) get(ctx context.Context, url string, read func(io.Reader) er
 			return read(answer.Body)
 		}
 	}
-	return fmt.Errorf("GET %s: %s", url, answer.Status)
+	return fmt.Errorf("GET %s: %s", address, answer.Status)
 }
 
 // parseSeries reads the text format of Prometheus.
