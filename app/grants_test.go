@@ -33,7 +33,14 @@ func TestItsUserNeedsFourGrants(t *testing.T) {
 	}
 	exec("CREATE USER app@'%' IDENTIFIED BY 'secret'")
 	exec("GRANT SELECT, INSERT, UPDATE, DELETE ON `" + strings.ReplaceAll(server.Prefix(), "_", `\_`) + "%`.* TO app@'%'")
-	require.ErrorContains(t, app.Migrate(t.Context(), cfg, nil, nil), "Access denied")
+	const advice = "an administrator makes the tables: `toc migrate --print`"
+	err = app.Migrate(t.Context(), cfg, nil, nil)
+	require.ErrorContains(t, err, "Access denied", "to create a database")
+	require.ErrorContains(t, err, advice)
+	exec("CREATE DATABASE " + server.Prefix() + "0; CREATE DATABASE " + server.Prefix() + "1")
+	err = app.Migrate(t.Context(), cfg, nil, nil)
+	require.ErrorContains(t, err, "command denied", "to create a table")
+	require.ErrorContains(t, err, advice)
 
 	var script strings.Builder
 	require.NoError(t, app.PrintMigration(t.Context(), cfg, &script))

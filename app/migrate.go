@@ -87,7 +87,18 @@ func Repartition() MigrateOption { return func(c *migrations.Config) { c.Reparti
 // and of all.
 func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progress func(done, total int), options ...MigrateOption) error {
 	cfg = cfg.WithDefaults()
-	return migrate(ctx, cfg, StoreConfig(cfg), logger, progress, options...)
+	return nameRight(migrate(ctx, cfg, StoreConfig(cfg), logger, progress, options...))
+}
+
+// nameRight adds to the error of a user who may not create databases or tables who may help.
+func nameRight(err error) error {
+	refused, is := errors.AsType[*mysql.MySQLError](err)
+	const noDatabase, noTable = 1044, 1142
+	if !is || refused.Number != noDatabase && refused.Number != noTable {
+		return err
+	}
+	return fmt.Errorf("%w\nThis user may not create it. Of a new store an administrator makes the tables: `toc migrate --print` with the same --config writes "+
+		"the SQL. If the store has been in use, restore the database", err)
 }
 
 func migrate(ctx context.Context, cfg configs.Config, at store.Config, logger *slog.Logger, progress func(done, total int),
@@ -104,7 +115,7 @@ func migrate(ctx context.Context, cfg configs.Config, at store.Config, logger *s
 				return err
 			}
 			if err := migrations.CreateDatabase(ctx, dsn); err != nil {
-				return fmt.Errorf("create database %s: %w", dsn.DBName, StoreConfig(cfg).TLS.ExplainMySQL(dsn.Addr, err))
+				return StoreConfig(cfg).TLS.ExplainMySQL(dsn.Addr, err)
 			}
 		}
 	}

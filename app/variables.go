@@ -56,7 +56,7 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 			err = errors.Join(err, fmt.Errorf("server %s: %w", addr, failed))
 			continue
 		}
-		for _, line := range v.advice(len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3)) {
+		for _, line := range v.advice(len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3), leastNodes(cfg)) {
 			advice = append(advice, fmt.Sprintf("server %s: %s", addr, line))
 		}
 		for _, line := range v.report.Wrong {
@@ -90,8 +90,16 @@ func readVariables(ctx context.Context, cfg configs.Config, database int) (v var
 	return v, err
 }
 
-// advice returns what to set for so many tables and connections of one node.
-func (v variables) advice(tables, connections int) []string {
+// leastNodes is how many nodes a configuration is for at least. One of a cluster does not know of all that will be.
+func leastNodes(cfg configs.Config) int {
+	if cfg.Cluster.Provider == configs.ProviderConsul {
+		return 2
+	}
+	return 1
+}
+
+// advice returns what to set for so many tables, and so many nodes with their connections.
+func (v variables) advice(tables, connections, nodes int) []string {
 	var wrong, right []string
 	need := func(name string, is, atLeast int) {
 		if is < atLeast {
@@ -111,7 +119,7 @@ func (v variables) advice(tables, connections int) []string {
 		list = append(list, fmt.Sprintf("%s, and the layout has %d tables there; start it with %s, and open files to match (open_files_limit)",
 			strings.Join(wrong, ", "), tables, strings.Join(right, ", ")))
 	}
-	if v.maxConns < connections {
+	if v.maxConns < connections*nodes {
 		list = append(list, fmt.Sprintf("max_connections is %d, and each node may open %d; set it to that times the number of nodes",
 			v.maxConns, connections))
 	}
