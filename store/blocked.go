@@ -52,10 +52,17 @@ func (b *mysqlBackend) writesBlocked(ctx context.Context, database int) bool {
 	return b.refusal(err) == refusedLocked
 }
 
-// nameHolderBlocked joins the cause with the error of the holder's row, which nobody else locks.
+// errHolderLocked is why the holder's row is locked, which only this program writes.
+var errHolderLocked = errors.New("the row 'holder' of toc_meta is locked: by a write of toc that the server has not ended, as while its disk is full or its " +
+	"replica does not answer, or by a transaction of somebody else")
+
+// nameHolderBlocked joins the cause with the error of the holder's row.
 func (b *mysqlBackend) nameHolderBlocked(ctx context.Context, database int, err error) error {
-	if b.refusal(err) == refusedLocked && b.writesBlocked(ctx, database) {
+	switch {
+	case b.refusal(err) != refusedLocked:
+		return err
+	case b.writesBlocked(ctx, database):
 		return errors.Join(ErrWritesBlocked, err)
 	}
-	return err
+	return errors.Join(errHolderLocked, err)
 }

@@ -59,6 +59,17 @@ func TestMySQLNamesTheGlobalReadLock(t *testing.T) {
 
 	_, err = backup.ExecContext(t.Context(), "BEGIN")
 	require.NoError(t, err)
+	_, err = backup.ExecContext(t.Context(), fmt.Sprintf("SELECT value FROM `%s0`.toc_meta WHERE name='holder' FOR UPDATE", server.Prefix()))
+	require.NoError(t, err)
+	err = lock.Check(t.Context())
+	require.ErrorContains(t, err, "the row 'holder' of toc_meta is locked")
+	require.NotErrorIs(t, err, store.ErrWritesBlocked)
+	_, err = backup.ExecContext(t.Context(), "ROLLBACK")
+	require.NoError(t, err)
+	await.Success(t, func() error { return lock.Check(t.Context()) }, "the lock is there")
+
+	_, err = backup.ExecContext(t.Context(), "BEGIN")
+	require.NoError(t, err)
 	_, err = backup.ExecContext(t.Context(), fmt.Sprintf("UPDATE `%s0`.timeout_task_0000 SET attribute='x' WHERE job_id=%d", server.Prefix(), put.JobID))
 	require.NoError(t, err)
 	_, err = f.Move(t.Context(), move)

@@ -188,10 +188,20 @@ func (s *Store) recordWrite(ctx context.Context, database int, err error) {
 	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.blamesDatabase(ctx, err) {
 		return
 	}
-	if isReadOnly(err) && !errors.Is(err, ErrReadOnly) {
-		err = fmt.Errorf("%w: %w", ErrReadOnly, err)
+	c.recordWrite(nameRefusal(err), s.backend.refusal(err) == refusedFull)
+}
+
+// nameRefusal adds to the error of a write what an operator looks at. A server with a binary log lets writes wait while its
+// disk is full; it does not refuse them.
+func nameRefusal(err error) error {
+	unanswered, is := errors.AsType[*unansweredError](err)
+	switch {
+	case isReadOnly(err) && !errors.Is(err, ErrReadOnly):
+		return fmt.Errorf("%w: %w", ErrReadOnly, err)
+	case is && !unanswered.over:
+		return fmt.Errorf("%w; writes wait like this while the server's disk is full, or while its replica does not answer", err)
 	}
-	c.recordWrite(err, s.backend.refusal(err) == refusedFull)
+	return err
 }
 
 // recordWrite records why a database refused a write; nil: it accepted it. isFull: its disk was full.

@@ -29,7 +29,7 @@ type holderRows interface {
 	readHolder(ctx context.Context, database int) (row string, err error)
 	// swapHolder changes the row if it is still the given one, and returns the row as it is then.
 	swapHolder(ctx context.Context, database int, seen string, next claim) (row string, changed bool, err error)
-	// nameHolderBlocked joins the cause with the error of the row, which nobody else locks.
+	// nameHolderBlocked joins the cause with the error of a row that is locked.
 	nameHolderBlocked(ctx context.Context, database int, err error) error
 }
 
