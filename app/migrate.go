@@ -90,7 +90,7 @@ func Migrate(ctx context.Context, cfg configs.Config, logger *slog.Logger, progr
 	return nameRight(migrate(ctx, cfg, StoreConfig(cfg), logger, progress, options...))
 }
 
-// nameRight adds to the error of a user who may not create databases or tables who may help.
+// nameRight adds to the error of a user without the right to create databases or tables where the tables come from.
 func nameRight(err error) error {
 	refused, is := errors.AsType[*mysql.MySQLError](err)
 	const noDatabase, noTable = 1044, 1142

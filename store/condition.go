@@ -191,7 +191,7 @@ func (s *Store) recordWrite(ctx context.Context, database int, err error) {
 	c.recordWrite(nameRefusal(err), s.backend.refusal(err) == refusedFull)
 }
 
-// nameRefusal adds to the error of a write what an operator looks at. A server with a binary log lets writes wait while its
+// nameRefusal adds the likely cause to the error of a write. A server with a binary log lets writes wait while its
 // disk is full; it does not refuse them.
 func nameRefusal(err error) error {
 	unanswered, is := errors.AsType[*unansweredError](err)

@@ -91,6 +91,7 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 	}
 	root.SetVersionTemplate("toc {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage("%w; see: %s --help", err, cmd.CommandPath()) })
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "Server:"},
 		&cobra.Group{ID: "client", Title: "Client (speaks HTTP to --server):"},

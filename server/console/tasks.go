@@ -124,7 +124,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if status != nil {
 		b.Words = fmt.Sprintf("Tasks of this biz_id with status %s, in the order of their submission.", b.Status)
 	}
-	if status != nil && b.First && len(got.Tasks) == 0 { // who looks for an id must not take a task for lost because of its status
+	if status != nil && b.First && len(got.Tasks) == 0 { // an id is given, so its tasks must not look lost because of the status
 		ask.Status = nil
 		if got, err = c.desk.List(ctx, ask); err != nil {
 			return err
