@@ -56,7 +56,8 @@ func ServerAdvice(ctx context.Context, cfg configs.Config) (advice []string, err
 			err = errors.Join(err, fmt.Errorf("server %s: %w", addr, failed))
 			continue
 		}
-		for _, line := range v.advice(len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3), leastNodes(cfg)) {
+		tables, connections := len(databases)*cfg.Store.TablesPerDatabase, len(databases)*(cfg.Store.MySQL.MaxOpenConns+3)
+		for _, line := range v.advice(tables, connections, leastNodes(cfg)) {
 			advice = append(advice, fmt.Sprintf("server %s: %s", addr, line))
 		}
 		for _, line := range v.report.Wrong {
