@@ -242,6 +242,15 @@ func TestPauseAndResume(t *testing.T) {
 	require.Nil(t, f.center.paused)
 }
 
+// What is wrong leads to the page with the button against it.
+func TestAFaultLeadsToItsButton(t *testing.T) {
+	f := newFake(t)
+	f.center.retrying = map[string]int{"order_close": 341}
+	link := `<a href="` + typeURL("order_close") + `">Is the receiver healed? Run them now</a>`
+	require.Contains(t, f.get(t, "/console/"), link)
+	require.Contains(t, f.get(t, typeURL("order_close")), "Run the failing ones now")
+}
+
 // The page of a type whose runs fail says so, and has the button that runs what has failed now.
 func TestRetry(t *testing.T) {
 	f := newFake(t)

@@ -36,6 +36,7 @@ type picture struct {
 type faultLine struct {
 	Text  string
 	Nodes []string
+	Type  string // the business type whose page has the button against it; empty: there is none
 }
 
 // minute is what all nodes did in a minute.
@@ -129,7 +130,7 @@ func summarize(nodes []NodePulse, types []api.BizType) *picture {
 		n := &nodes[i]
 		if n.Err != nil {
 			p.Silent++
-			p.Faults = append(p.Faults, faultLine{"does not answer: " + n.Err.Error(), []string{n.Name}})
+			p.Faults = append(p.Faults, faultLine{Text: "does not answer: " + n.Err.Error(), Nodes: []string{n.Name}})
 			continue
 		}
 		for _, text := range n.Degraded {
@@ -138,7 +139,7 @@ func summarize(nodes []NodePulse, types []api.BizType) *picture {
 				continue
 			}
 			faults[text] = len(p.Faults)
-			p.Faults = append(p.Faults, faultLine{text, []string{n.Name}})
+			p.Faults = append(p.Faults, faultLine{Text: text, Nodes: []string{n.Name}})
 		}
 		p.Waiting, p.Running, p.Overdue = p.Waiting+n.Waiting, p.Running+n.Running, p.Overdue+n.Overdue
 		addMinutes(minutes, n.Minutes)
@@ -183,7 +184,7 @@ func (p *picture) addFailing(l *typeLoad) {
 	if l.LastError != "" {
 		text += " The last error: " + l.LastError
 	}
-	p.Faults = append(p.Faults, faultLine{Text: text})
+	p.Faults = append(p.Faults, faultLine{Text: text, Type: l.Name})
 }
 
 func addMinutes(sum map[time.Time]*minute, more []api.PulseMinute) {

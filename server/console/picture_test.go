@@ -88,8 +88,9 @@ func TestPaint(t *testing.T) {
 			BizTypes: []api.PulseType{{Name: "a", Overdue: 1, Oldest: 9}, {Name: "b", Overdue: 2, Oldest: 99, Running: 2}}}),
 		node("n2", api.Pulse{Degraded: []string{"redis is away"}, Waiting: 10, Minutes: []api.PulseMinute{minuteAt(0, 7), minuteAt(time.Minute, 1)}, BizTypes: []api.PulseType{{Name: "a", Overdue: 4, Oldest: 5}}}),
 		NodePulse{Name: "n3", Err: errNoPage})
-	require.Equal(t, []faultLine{{"redis is away", []string{"n1", "n2"}}, {"x", []string{"n1"}}, {"does not answer: there is no such page", []string{"n3"}},
-		{"Runs of a fail: 2 tasks wait to run again, the oldest one promised 1 min 15 s ago. The last error: no answer", nil}}, p.Faults)
+	require.Equal(t, []faultLine{{"redis is away", []string{"n1", "n2"}, ""}, {"x", []string{"n1"}, ""},
+		{"does not answer: there is no such page", []string{"n3"}, ""},
+		{"Runs of a fail: 2 tasks wait to run again, the oldest one promised 1 min 15 s ago. The last error: no answer", nil, "a"}}, p.Faults)
 	require.Equal(t, []int{11, 2, 3, 1}, []int{p.Waiting, p.Running, p.Overdue, p.Silent})
 	require.Equal(t, "a", p.Types[0].Name)
 	require.Equal(t, 5, p.Types[0].Overdue)
