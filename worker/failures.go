@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -34,22 +35,27 @@ const longestPause = time.Hour
 // failing is a business type whose runs fail.
 type failing struct {
 	bizType      task.BizType
-	since, next  time.Time // next is when the next summary is due
-	failed, well int       // runs since the last summary
-	all          int       // failed runs
-	last         error     // of the last failed run
-	lastAt       time.Time // when it ended
-	isWell       bool      // the last runs succeeded
+	since, next  time.Time   // next is when the next summary is due
+	failed, well int         // runs since the last summary
+	all          int         // failed runs
+	last         error       // of the last failed run
+	panic        *panicError // of the last run that panicked since the log has shown a stack
+	lastAt       time.Time   // when it ended
+	isWell       bool        // the last runs succeeded
 }
 
 // record counts runs that have ended. errs has an element for each task.
 func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []error, now time.Time) {
 	failed, last, longest := 0, 0, b.BackoffMax
+	var panicked *panicError
 	for i, err := range errs {
 		if err == nil || processor.IsDiscard(err) {
 			continue
 		}
 		failed, last = failed+1, i
+		if p, ok := errors.AsType[*panicError](err); ok {
+			panicked = p
+		}
 		pause, _ := processor.RetryPause(err)
 		longest = max(longest, min(pause, longestPause))
 		if f.logger.Enabled(context.Background(), slog.LevelDebug) {
@@ -73,7 +79,11 @@ func (f *failures) record(b *task.BizType, tasks func(i int) *task.Task, errs []
 		f.byType[b.ID] = g
 		f.some.Store(true)
 		f.mu.Log(f.logger, slog.LevelWarn, "runs fail", runLogFields(b, tasks(last), errs[last])...)
+		if panicked != nil && errors.Is(errs[last], panicked) {
+			panicked = nil
+		}
 	}
+	g.panic = cmp.Or(panicked, g.panic)
 	g.failed, g.all, g.well = g.failed+failed, g.all+failed, g.well+len(errs)-failed
 	g.isWell = failed == 0
 	if failed > 0 {
@@ -115,8 +125,12 @@ func (f *failures) logSummaries(now time.Time) {
 		}
 		switch {
 		case g.failed > 0:
-			f.mu.Log(f.logger, slog.LevelWarn, "runs keep failing", "biz_type", g.bizType.Name, "failed", g.failed, "succeeded", g.well,
-				"last_error", *reason(g.last))
+			facts := []any{"biz_type", g.bizType.Name, "failed", g.failed, "succeeded", g.well, "last_error", *reason(g.last)}
+			if g.panic != nil {
+				facts = append(facts, "panic", g.panic.text, "stack", g.panic.stack)
+				g.panic = nil
+			}
+			f.mu.Log(f.logger, slog.LevelWarn, "runs keep failing", facts...)
 		case g.isWell:
 			f.mu.Log(f.logger, slog.LevelInfo, "runs succeed again", "biz_type", g.bizType.Name, "failed", g.all, "after",
 				now.Sub(g.since).Round(time.Second))

@@ -99,6 +99,32 @@ func TestAPanicIsToldOfWithItsPlace(t *testing.T) {
 	}, lane(p))
 }
 
+// Where a panic is not the first failure of its business type, the next summary has its stack, once.
+func TestALaterPanicIsToldOfWithItsPlace(t *testing.T) {
+	p := &script{f: func(_ context.Context, t task.Task) error {
+		if t.BizID == 2 {
+			return explode(nil)
+		}
+		return errDown
+	}}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 1, 0)
+		r.submit(1, 2, time.Second)
+		r.submit(1, 3, 2*time.Second)
+		r.submit(1, 4, 12*time.Second)
+		r.after(3 * time.Second)
+		require.Equal(t, 1, r.log.count("runs fail"))
+		require.Zero(t, r.log.count("explode"))
+		r.after(8 * time.Second)
+		require.Equal(t, 1, r.log.count("runs keep failing"))
+		require.Equal(t, 1, r.log.count(`panic="assignment to entry in nil map" stack=`))
+		require.Equal(t, 1, r.log.count("explode"))
+		r.after(10 * time.Second)
+		require.Equal(t, 2, r.log.count("runs keep failing"))
+		require.Equal(t, 1, r.log.count("explode"))
+	}, lane(p, func(b *task.BizType) { b.BackoffMin, b.BackoffMax = time.Hour, time.Hour }))
+}
+
 func explode(m map[int]int) error {
 	m[1] = 1
 	return nil
