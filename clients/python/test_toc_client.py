@@ -159,6 +159,16 @@ class Center(unittest.TestCase):
         for id_ in (-1, 2**64):
             with self.assertRaises(ValueError):
                 self.toc.submit("order_close", id_, delay=timedelta())
+        for field, wrong, error in (("biz_id", None, TypeError), ("biz_id", 4.5, TypeError), ("biz_id", True, TypeError), ("biz_id", -1, ValueError),
+                                    ("delay", "30m", TypeError), ("timeout", "30s", TypeError), ("action_time", "2030-01-01T00:00:00Z", TypeError),
+                                    ("action_time", datetime(2030, 1, 1), ValueError)):
+            given = {"biz_id": 1, **({} if field == "action_time" else {"delay": 1}), field: wrong}
+            with self.subTest(field, wrong=wrong), self.assertRaisesRegex(error, f"^{field} is .*; give "):
+                self.toc.submit("order_close", **given)
+        with self.assertRaisesRegex(ValueError, "^job_id is 'x'; give "):
+            self.toc.get("x")
+        given_id = uuid.UUID("6f1c0b6e-9a53-4a3f-8c6e-1d2f3a4b5c6d")
+        self.assertEqual(str(given_id), toc_client.submission("order_close", given_id, delay=1)["biz_id"])
         for url in ("ftp://x", "http://", "http://a?b"):
             with self.assertRaises(ValueError):
                 Client(url)
@@ -393,6 +403,8 @@ class Vectors(unittest.TestCase):
                         self.assertFalse(valid)
         with self.assertRaises(toc_client.SignatureError):
             toc_client.verify("a secret of some length", {}, b"")
+        with self.assertRaisesRegex(ValueError, "no base64"):
+            toc_client.verify("whsec_" + "x" * 41, {}, b"")
         for v in VECTORS["weak_secrets"]:
             headers = {"Webhook-Id": v["id"], "Webhook-Timestamp": v["timestamp"], "Webhook-Signature": v["signature"]}
             with self.subTest(v["secret"]), self.assertRaises(ValueError):

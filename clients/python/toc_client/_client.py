@@ -72,12 +72,13 @@ class Client:
     def list_all(self, *, biz_type: str = "", status: str = "", since: datetime | None = None,
                  until: datetime | None = None) -> Iterator[Task]:
         """Goes through the tasks of all tables: the pending ones, or those of a status, with an action_time in between."""
-        return self._pages("/v1/tasks", **{"biz_type": biz_type, "status": status, "from": _time(since), "to": _time(until)})
+        times = {"from": _time("since", since), "to": _time("until", until)}
+        return self._pages("/v1/tasks", biz_type=biz_type, status=status, **times)
 
     def list_dead(self, *, biz_type: str = "", error: str = "", since: datetime | None = None,
                   until: datetime | None = None) -> Iterator[Task]:
         """Goes through the dead tasks; error is a part of last_error."""
-        return self._pages("/v1/dead", biz_type=biz_type, error=error, since=_time(since), until=_time(until))
+        return self._pages("/v1/dead", biz_type=biz_type, error=error, since=_time("since", since), until=_time("until", until))
 
     # Change
 
@@ -123,7 +124,7 @@ class Client:
         """Keeps the tasks of a business type from starting."""
         body = {"reason": reason} if reason else {}
         if until is not None:
-            body["until"] = _time(until)
+            body["until"] = _time("until", until)
         self._call("POST", f"/v1/biz-types/{quote(biz_type, safe='')}/pause", body)
 
     def resume(self, biz_type: str) -> None:
@@ -142,16 +143,16 @@ class Client:
     def _lease(self, biz_type: str, max: int, wait: Duration | None, ttr: Duration | None, stop: Stop | None) -> dict[str, Any]:
         body: dict[str, Any] = {"max": max}
         if wait is not None:
-            body["wait"] = duration(wait)
+            body["wait"] = duration("wait", wait)
         if ttr is not None:
-            body["ttr"] = duration(ttr)
-        timeout = self._timeout + (span(wait).total_seconds() if wait else 0)
+            body["ttr"] = duration("ttr", ttr)
+        timeout = self._timeout + (span("wait", wait).total_seconds() if wait else 0)
         path = f"/v1/biz-types/{quote(biz_type, safe='')}/lease"
         answer: dict[str, Any] = self._transport.call("POST", path, body, timeout=timeout, safe=False, stop=stop)[1]
         return answer
 
     def settle(self, settlements: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Settles up to 1,000 leases: lease, do (ack, nack, extend or reject), and retry_after, ttr (durations of the API,
+        """Settles up to 1,000 leases: lease, do (ack, nack, extend, reject or release), and retry_after, ttr (durations of the API,
         such as 1.5s) or error.
 
         Each result has lease and result: ok, lost (the lease is over or was settled before), invalid, or unavailable (send
@@ -161,7 +162,7 @@ class Client:
         return list(self._call("POST", "/v1/leases/settle", {"settle": list(settlements)})[1]["results"])
 
     def _extend(self, leases: Iterable[str], ttr: Duration | None, timeout: float) -> list[str]:
-        more = {} if ttr is None else {"ttr": duration(ttr)}
+        more = {} if ttr is None else {"ttr": duration("ttr", ttr)}
         body = {"settle": [{"lease": lease, "do": "extend", **more} for lease in leases]}
         answer = self._transport.call("POST", "/v1/leases/settle", body, timeout=min(timeout, self._timeout), safe=True)[1]
         return [one["result"] for one in answer["results"]]

@@ -31,7 +31,10 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes | str, *, now: f
     secret is written as in webhook.secret: whsec_ and base64, or any other text, of 16 bytes or more; else this is a ValueError.
     headers may be in any case, and as in the environ of WSGI: HTTP_WEBHOOK_ID. body is what came, before anything has read it as JSON.
     """
-    key = base64.b64decode(secret[len("whsec_"):]) if secret.startswith("whsec_") else secret.encode()
+    try:
+        key = base64.b64decode(secret[len("whsec_"):]) if secret.startswith("whsec_") else secret.encode()
+    except ValueError as e:
+        raise ValueError("secret: what follows whsec_ is no base64: give that of webhook.secret") from e
     if len(key) < 16:
         raise ValueError("secret has fewer than 16 bytes: give that of webhook.secret")
     if isinstance(body, str):
@@ -71,7 +74,7 @@ class Dedup:
                  timeout: Duration = timedelta(minutes=5)) -> None:
         self._size = size
         self._redis, self._prefix = redis, prefix
-        self._keep, self._timeout = span(keep) // timedelta(milliseconds=1), span(timeout) // timedelta(milliseconds=1)
+        self._keep, self._timeout = span("keep", keep) // timedelta(milliseconds=1), span("timeout", timeout) // timedelta(milliseconds=1)
         self._lock = threading.Lock()
         self._done: OrderedDict[str, None] = OrderedDict()
         self._under_way: set[str] = set()

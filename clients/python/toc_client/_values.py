@@ -4,39 +4,57 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from operator import index
 from typing import Any, Mapping, Union
 from urllib.parse import urlencode
+from uuid import UUID
 
 Duration = Union[timedelta, float]
 """A timedelta, or a number of seconds."""
 
 
-def span(d: Duration) -> timedelta:
-    return d if isinstance(d, timedelta) else timedelta(seconds=d)
+def span(name: str, d: Duration) -> timedelta:
+    if isinstance(d, timedelta):
+        return d
+    try:
+        return timedelta(seconds=d)
+    except TypeError:
+        raise TypeError(f"{name} is {d!r}; give a timedelta, or a number of seconds") from None
 
 
-def duration(d: Duration) -> str:
-    return f"{span(d) // timedelta(microseconds=1)}us"
+def duration(name: str, d: Duration) -> str:
+    return f"{span(name, d) // timedelta(microseconds=1)}us"
 
 
-def time(at: datetime | None) -> str:
+def time(name: str, at: datetime | None) -> str:
     if at is None:
         return ""
+    if not isinstance(at, datetime):
+        raise TypeError(f"{name} is {at!r}; give a datetime with a time zone")
     if at.tzinfo is None:
-        raise ValueError(f"{at!r} has no time zone; give one, like datetime.now(timezone.utc)")
+        raise ValueError(f"{name} is {at!r}, without a time zone; give one, like datetime.now(timezone.utc)")
     return at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def job_id(given: int | str) -> int:
-    if str(int(given)) != str(given):
-        raise ValueError(f"job_id: {given!r} is no unsigned 64-bit number")
+    if not str(given).isdecimal() or str(int(given)) != str(given):
+        raise ValueError(f"job_id is {given!r}; give an unsigned 64-bit number")
     return int(given)
 
 
 def given_id(given: int | str) -> str:
-    if isinstance(given, int) and not 0 <= given < 1 << 64:
-        raise ValueError(f"biz_id: {given} is no unsigned 64-bit number")
-    return str(given)
+    """The text of a biz_id. A UUID is one, too; a None, say of a row that has no id yet, is not."""
+    if isinstance(given, (str, UUID)):
+        return str(given)
+    try:
+        number = None if isinstance(given, bool) else index(given)
+    except TypeError:
+        number = None
+    if number is None:
+        raise TypeError(f"biz_id is {given!r}; give an int or a str")
+    if not 0 <= number < 1 << 64:
+        raise ValueError(f"biz_id is {given!r}; give an unsigned 64-bit number, or a str")
+    return str(number)
 
 
 def query(**values: Any) -> str:
@@ -48,16 +66,16 @@ def key(biz_type: str, id_: int | str, dedup_key: str) -> str:
 
 
 def filters(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: time(v) if isinstance(v, datetime) else v for name, v in given.items() if v is not None}
+    return {name: time(name, v) if isinstance(v, datetime) else v for name, v in given.items() if v is not None}
 
 
 def set_time(body: dict[str, Any], action_time: datetime | None, delay: Duration | None) -> None:
     if action_time is not None and delay is not None:
         raise ValueError("give action_time or delay, not both")
     if action_time is not None:
-        body["action_time"] = time(action_time)
+        body["action_time"] = time("action_time", action_time)
     if delay is not None:
-        body["delay"] = duration(delay)
+        body["delay"] = duration("delay", delay)
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -79,7 +97,7 @@ def submission(biz_type: str, biz_id: int | str, *, action_time: datetime | None
         if value:
             body[name] = value
     if timeout is not None:
-        body["timeout"] = duration(timeout)
+        body["timeout"] = duration("timeout", timeout)
     return body
 
 
@@ -90,7 +108,7 @@ def change(action_time: datetime | None, delay: Duration | None, attribute: str 
     if attribute is not None:
         body["attribute"] = attribute
     if timeout is not None:
-        body["timeout"] = duration(timeout)
+        body["timeout"] = duration("timeout", timeout)
     if past:
         body["past"] = past
     return body

@@ -32,7 +32,7 @@ class RetryAfter(Exception):
     """Raised by the function of a Worker: the run has failed, and the task is to be tried again after a while."""
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
-        self.delay = span(delay)
+        self.delay = span("delay", delay)
         super().__init__(reason or f"try again in {self.delay}")
 
 
@@ -55,7 +55,7 @@ class Worker:
         if not 1 <= threads <= 256:
             raise ValueError(f"threads is {threads}; give 1 to 256")
         self._client, self._biz_type, self._run, self._threads = client, biz_type, run, threads
-        self._ttr, self._max_run = None if ttr is None else span(ttr), span(max_run)
+        self._ttr, self._max_run = None if ttr is None else span("ttr", ttr), span("max_run", max_run)
         self._free = threading.Semaphore(threads)
         self._stop = Stop()
 
@@ -139,7 +139,7 @@ class Worker:
         except Reject as e:
             settlement.update(do="reject", error=_text(str(e)))
         except RetryAfter as e:
-            settlement.update(error=_text(str(e)), retry_after=duration(max(timedelta(), e.delay)))
+            settlement.update(error=_text(str(e)), retry_after=duration("delay", max(timedelta(), e.delay)))
         except BaseException as e:  # whatever the function raises
             _log.warning("run of task %s failed", leased["task"]["job_id"], exc_info=True)
             settlement.update(error=_text(f"{type(e).__name__}: {e}"))
