@@ -171,9 +171,6 @@ func checkTimeout(d time.Duration) (time.Duration, error) {
 
 // named returns the business type of a request's field biz_type, or a task.FieldError.
 func (s *Service) named(name string) (task.BizType, error) {
-	if name == "" {
-		return task.BizType{}, &task.FieldError{Field: "biz_type", Message: "is missing; give the name of a configured biz_type"}
-	}
 	b, err := s.Types().Find(name)
 	if unknown, is := errors.AsType[*task.UnknownTypeError](err); is {
 		err = &task.FieldError{Field: "biz_type", Message: unknown.Message()}

@@ -115,6 +115,9 @@ func (e *UnknownTypeError) Message() string {
 	case e.More > 0:
 		known = fmt.Sprintf("%d", e.More)
 	}
+	if e.Name == "" {
+		return "is missing; there are: " + known
+	}
 	return fmt.Sprintf("%.64q is not configured; there are: %s", e.Name, known)
 }
 

@@ -3,7 +3,9 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -97,6 +99,8 @@ func (t *timeParam) UnmarshalText(text []byte) error {
 	moment, err := readTime(string(text))
 	if err == nil {
 		t.Time = *moment
+	} else if _, wrong := readTime(strings.ReplaceAll(string(text), " ", "+")); wrong == nil {
+		err = fmt.Errorf("%q has a space where its zone has a +; write %%2B for it in a query", text)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func fillNames(o any, value []byte, lenient bool) []fault {
 		case at < 0 && lenient:
 			faults = append(faults, fault{clip(string(name)), "is given twice"})
 		case at < 0:
-			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
+			faults = append(faults, fault{clip(string(name)), "is no field of this body; there are: " + given.list()})
 		case given.bits>>at&1 == 1:
 			faults = append(faults, fault{string(name), "is given twice"})
 		default:
@@ -87,6 +87,15 @@ func (n names) has(name string) bool {
 // find gives the place in fields. There are so few that a map would take longer.
 func (n names) find(name string) int {
 	return slices.IndexFunc(n.fields, func(f field) bool { return f.name == name })
+}
+
+// list names the fields for a caller who has given another one.
+func (n names) list() string {
+	known := make([]string, len(n.fields))
+	for i, f := range n.fields {
+		known[i] = f.name
+	}
+	return strings.Join(known, ", ")
 }
 
 // spelling gives a name as the body's field has it, if only upper and lower case differ.

@@ -370,6 +370,26 @@ func TestRefusals(t *testing.T) {
 	require.Empty(t, c.log.String(), "a refused request is no error of ours")
 }
 
+// A refusal says what would be right, not only what is wrong.
+func TestRefusalsSayWhatIsRight(t *testing.T) {
+	c := newCenter(t)
+	for _, r := range []struct{ method, target, body, message string }{
+		{"POST", "/v1/tasks", `{"biz_type":"","biz_id":"42","delay":"1h"}`, "body.biz_type: is missing; there are: order_close, "},
+		{"POST", "/v1/tasks", badTime(`"action_time":1796000000`), `must be a string like "2026-01-02T15:04:05Z", not a number`},
+		{"POST", "/v1/tasks", badTime(`"action_time":"2030-01-01T00:00:00"`), "write day, time and zone, like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00"},
+		{"POST", "/v1/tasks", badTime(`"delay":30`), `must be a string like "30m", not a number`},
+		{"POST", "/v1/tasks", badTime(`"delay":"1d"`), "write it like 90s, 30m or 1h30m; a day is 24h"},
+		{"POST", "/v1/tasks", bad(`"timeout":30`), `must be a string like "30m", not a number`},
+		{"POST", "/v1/tasks", bad(`"atribute":""`), "is no field of this body; there are: biz_type, biz_id, action_time, delay, attribute, "},
+		{"POST", "/v1/biz-types/order_close/pause", `{"until":5}`, `must be a string like "2026-01-02T15:04:05Z", not a number`},
+		{"GET", "/v1/tasks?from=2030-01-01T00:00:00+01:00", "", "write %2B for it in a query"},
+		{"DELETE", "/v1/tasks/1", "", "does not know DELETE, only GET, HEAD, PATCH"},
+	} {
+		p := call(c, r.method, r.target, r.body)
+		require.Contains(t, p.problem(t, p.Code).Detail, r.message)
+	}
+}
+
 // What a submit is refused for, an item of a batch is refused for too, and its
 // neighbours are stored.
 func TestRefusalsInABatch(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path"
+	"strings"
 )
 
 // router is a ServeMux whose 404 and 405 are problems.
@@ -44,8 +45,10 @@ func (r *router) unknown(w http.ResponseWriter, req *http.Request) {
 		said := verdict{header: http.Header{}}
 		h.ServeHTTP(&said, req)
 		if said.status == http.StatusMethodNotAllowed {
-			p = newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s does not know %s", clip(req.URL.Path), clip(req.Method)))
-			p.headers = http.Header{"Allow": said.header["Allow"]}
+			allowed := said.header["Allow"]
+			p = newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s does not know %s, only %s", clip(req.URL.Path), clip(req.Method),
+				strings.Join(allowed, ", ")))
+			p.headers = http.Header{"Allow": allowed}
 		}
 	}
 	writeProblem(w, p)

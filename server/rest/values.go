@@ -66,11 +66,25 @@ func read(field any, value []byte) error {
 		*field = value[0] == 't'
 		return nil
 	}
+	if value[0] != '"' {
+		return fmt.Errorf("must be a string%s, not %s", likeText(field), kindOf(value))
+	}
 	s, err := unquote(value)
 	if err != nil {
 		return err
 	}
 	return readText(field, s)
+}
+
+// likeText shows how to write a field whose JSON is a string.
+func likeText(field any) string {
+	switch field.(type) {
+	case **time.Time:
+		return ` like "2026-01-02T15:04:05Z"`
+	case *api.Duration, **api.Duration:
+		return ` like "30m"`
+	}
+	return ""
 }
 
 // readText reads a field whose JSON is a string.
@@ -116,7 +130,7 @@ func readTime(s string) (*time.Time, error) {
 	var t time.Time
 	err := t.UnmarshalText([]byte(s))
 	if err != nil || s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") { // package time takes T1:04:05,5Z too
-		return nil, fmt.Errorf("%.40q is not an RFC 3339 time; write it like 2026-01-02T15:04:05Z", s)
+		return nil, fmt.Errorf("%.40q is not an RFC 3339 time; write day, time and zone, like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00", s)
 	}
 	return &t, nil
 }
@@ -124,7 +138,7 @@ func readTime(s string) (*time.Time, error) {
 func readDuration(s string) (api.Duration, error) {
 	d, err := time.ParseDuration(s)
 	if err != nil {
-		return 0, fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m", s)
+		return 0, fmt.Errorf("%.40q is not a duration; write it like 90s, 30m or 1h30m; a day is 24h", s)
 	}
 	return api.Duration(d), nil
 }
@@ -167,9 +181,6 @@ func firstFault[T any](o *T, value []byte) error {
 // unquote gives the text of a JSON string. What is no text is refused, where
 // encoding/json would put U+FFFD.
 func unquote(value []byte) (string, error) {
-	if value[0] != '"' {
-		return "", fmt.Errorf("must be a string, not %s", kindOf(value))
-	}
 	if err := checkUnicode(value); err != nil {
 		return "", err
 	}
