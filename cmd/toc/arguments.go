@@ -23,6 +23,22 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return usage("unknown command %q; did you mean: %s %s?", args[0], path, strings.Join(near, ", or: "+path+" "))
 }
 
+// oneArgument refuses none and more.
+func oneArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 {
+		return nil
+	}
+	return usage("use: %s", cmd.UseLine())
+}
+
+// unknownFlag says where the flags of a command are listed.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	if strings.HasPrefix(err.Error(), "unknown ") {
+		return usage("%w; see: %s --help", err, cmd.CommandPath())
+	}
+	return err
+}
+
 // flagInstead refuses an argument, and says by which flag it is to be given.
 func flagInstead(flag string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

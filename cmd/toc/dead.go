@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,11 +81,24 @@ func deadRedriveCommand(now func() time.Time) *cobra.Command {
 }
 
 func deadDiscardCommand(now func() time.Time) *cobra.Command {
-	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
+	cmd := deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
 		func(ctx context.Context, c *client.Client, asked client.DiscardDead) (deadChanged, error) {
 			got, err := c.DiscardDead(ctx, asked)
 			return deadChanged{got.Matched, got.Discarded, got.Operation}, err
 		})
+	all := cmd.Flags().Bool("all", false, "all dead tasks, of every business type")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		given := func(names ...string) bool { return slices.ContainsFunc(names, cmd.Flags().Changed) }
+		filtered := given("biz-type", "error", "since", "until")
+		switch {
+		case *all && filtered:
+			return usage("--all goes with no --biz-type, --error, --since or --until")
+		case !*all && !filtered && !given("limit", "rate", "dry-run"):
+			return usage("say which dead tasks, by --biz-type, --error, --since or --until, or give --all; with --rate it can be undone")
+		}
+		return nil
+	}
+	return cmd
 }
 
 // checkRate refuses a --rate of nothing.

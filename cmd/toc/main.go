@@ -91,6 +91,7 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("toc {{.Version}}\n")
+	root.SetFlagErrorFunc(unknownFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if strings.HasPrefix(err.Error(), "unknown ") { // other mistakes say what would be right

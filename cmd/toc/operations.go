@@ -39,7 +39,7 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 // operationCommand is a command about one operation.
 func operationCommand(now func() time.Time, use, short string,
 	ask func(*client.Client, context.Context, uint64) (client.Operation, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: use, Short: short, Args: oneArgument}
 	r := remoteFlags(cmd, now)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := jobID(args[0])

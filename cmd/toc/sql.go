@@ -28,7 +28,7 @@ biz_type and status, counted by the servers. The command goes to the store, not
 over HTTP, and changes nothing.`,
 		Example: `  toc sql 'SELECT status, SUM(tasks) FROM timeout_task_counts GROUP BY status'
   toc sql 'SELECT * FROM timeout_task WHERE biz_id = 42' --json`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument,
 	}
 	path := configFlag(cmd)
 	asJSON := cmd.Flags().Bool("json", false, "an array of objects")

@@ -155,7 +155,7 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redrive ID",
 		Short: "Give a dead task a fresh start, due now (many: toc dead redrive)",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneArgument,
 	}
 	r := remoteFlags(cmd, now)
 	var ifMatch string
