@@ -1,4 +1,4 @@
-// Package repotest checks the repository as a whole: its layers, its locks, its sleeps, its promises, its snippets, and the files of deploy/.
+// Package repotest checks the repository as a whole: its layers, its locks, its sleeps, its promises, its snippets, its links, and the files of deploy/.
 package repotest
 
 import (
