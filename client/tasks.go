@@ -17,7 +17,7 @@ import (
 // at once; one of them is needed.
 type Submit struct {
 	BizType    string        // name of a configured business type
-	BizID      uint64        // the business's own id
+	BizID      uint64        // the business's own id; 0 is one, too
 	BizKey     string        // the same where it is a text of up to 128 bytes, like a UUID; BizID is then not needed
 	ActionTime time.Time     // when to fire; the server rounds it up to a millisecond
 	Delay      time.Duration // if ActionTime is zero: how long from now
