@@ -135,6 +135,59 @@ func TestSQLByHandIsHonoured(t *testing.T) {
 	require.EqualValues(t, task.Pending, status)
 }
 
+// A task that is inserted and cancelled in the transactions of its order shares their fate.
+func TestATaskIsStoredInTheTransactionOfItsOrder(t *testing.T) {
+	t.Parallel()
+	cfg := onMySQL(t, fewTables(t))
+	fired := newLedger()
+	c := run(t, cfg, app.WithProcessor("ledger", fired))
+	a := admin{t, cfg}
+	list, err := app.Databases(cfg, false)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, app.CloseDatabases(list)) }()
+	db := list[0].DB
+	_, err = db.ExecContext(t.Context(), "CREATE TABLE orders (id bigint PRIMARY KEY, state varchar(9))")
+	require.NoError(t, err)
+	within := func(end func(*sql.Tx) error, statements ...string) {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		for _, statement := range statements {
+			_, err = tx.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		require.NoError(t, end(tx))
+	}
+	d, tables := uint64(cfg.Store.Databases), uint64(cfg.Store.TablesPerDatabase)
+	place := func(order uint64, due time.Time) (jobID uint64, statements []string) {
+		jobID = a.jobID(order)
+		return jobID, []string{
+			fmt.Sprintf("INSERT INTO orders (id, state) VALUES (%d, 'open')", order),
+			fmt.Sprintf("INSERT INTO timeout_task_%04d (job_id, biz_id, biz_type, action_time) VALUES (%d, %d, 1, '%s')",
+				order/d%tables, jobID, order, sqlTime(due)),
+		}
+	}
+	now := time.Now()
+	lost, statements := place(d, now)
+	within((*sql.Tx).Rollback, statements...)
+	paid, statements := place(2*d, now.Add(time.Hour))
+	within((*sql.Tx).Commit, statements...)
+	within((*sql.Tx).Commit, fmt.Sprintf("UPDATE orders SET state = 'paid' WHERE id = %d", 2*d),
+		fmt.Sprintf("UPDATE timeout_task_%04d SET status = 3 WHERE job_id = %d AND status = 0", 2%tables, paid))
+	unpaid, statements := place(3*d, now)
+	within((*sql.Tx).Commit, statements...)
+
+	fired.await(t, 1, await.Patience)
+	require.Len(t, fired.runs(unpaid), 1)
+	_, err = c.Desk().Get(t.Context(), lost)
+	require.ErrorIs(t, err, task.ErrNotFound)
+	got, err := c.Desk().Get(t.Context(), paid)
+	require.NoError(t, err)
+	require.Equal(t, task.Cancelled, got.Status)
+	var orders int
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(&orders))
+	require.Equal(t, 2, orders)
+}
+
 // The expressions of docs/sql.md make job_ids of the shard that they name, and of no process's worker number.
 func TestJobIDExpressionsOfTheDocs(t *testing.T) {
 	docs, err := os.ReadFile("../docs/sql.md")
