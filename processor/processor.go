@@ -50,6 +50,7 @@ type Func func(ctx context.Context, t task.Task) error
 func (f Func) Process(ctx context.Context, t task.Task) error { return f(ctx, t) }
 
 // Constructor builds the processor of one business type. settings is the block
-// of the configuration that is named like the processor (webhook: {…}), or nil.
-// A processor that is an io.Closer is closed when its business type goes.
+// of the configuration (webhook: {…}) where the processor ships with toc; for one of
+// a program it is nil. A processor that is an io.Closer is closed when its business
+// type goes.
 type Constructor func(b task.BizType, settings any) (Processor, error)

@@ -131,8 +131,11 @@ func rescheduleCommand(now func() time.Time) *cobra.Command {
 	timeoutFlag(cmd, &change.Timeout, "as it is")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := errors.Join(ref.check(cmd, args), checkTimeout(cmd, change.Timeout), checkIfMatch(cmd, ref.ifMatch))
-		if flags := cmd.Flags(); flags.Changed("in") || flags.Changed("at") || !flags.Changed("attribute") && !flags.Changed("timeout") {
+		switch flags := cmd.Flags(); {
+		case flags.Changed("in") || flags.Changed("at"):
 			err = errors.Join(err, when.check(cmd))
+		case !flags.Changed("attribute") && !flags.Changed("timeout"):
+			err = errors.Join(err, usage("nothing to change; give --in or --at, --attribute, or --timeout"))
 		}
 		if err != nil {
 			return err

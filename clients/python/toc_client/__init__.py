@@ -7,7 +7,7 @@
     task, _ = toc.submit("order_close", 42, delay=timedelta(minutes=30), dedup_key="order-42-unpaid")
     toc.cancel(task["job_id"])
 
-It needs Python 3.9 or newer and nothing else. Tasks are dicts with the fields of the API (docs/http.md); times are
+It needs Python 3.9 or newer and nothing else. Tasks are dicts with the fields of the API (docs/http.md) that are not empty; times are
 datetimes with a time zone on the way in, and RFC 3339 texts on the way out. A duration is a timedelta, or a number of
 seconds. A Client may be used by many threads.
 """
