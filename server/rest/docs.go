@@ -21,7 +21,7 @@ var (
 	docsHTML string
 	//go:embed docs/style.css
 	docsCSS string
-	//go:embed docs/copy.js
+	//go:embed docs/page.js
 	docsJS string
 )
 

@@ -428,7 +428,7 @@ func TestDocsPage(t *testing.T) {
 	for _, tag := range []string{"style", "script"} {
 		inline := regexp.MustCompile(`(?s)<`+tag+`>(.*?)</`+tag+`>`).FindAllStringSubmatch(page, -1)
 		require.Len(t, inline, 1)
-		file, err := os.ReadFile(map[string]string{"style": "docs/style.css", "script": "docs/copy.js"}[tag])
+		file, err := os.ReadFile(map[string]string{"style": "docs/style.css", "script": "docs/page.js"}[tag])
 		require.NoError(t, err)
 		require.Equal(t, string(file), inline[0][1], "the policy names the hash of exactly this")
 	}

@@ -67,3 +67,13 @@ func TestTheConsoleIsOff(t *testing.T) {
 		require.Contains(t, []int{http.StatusNotFound, http.StatusUnauthorized}, resp.StatusCode, path)
 	}
 }
+
+// The page of the HTTP API has the address at which the reader has found it, for the examples.
+func TestTheDocumentationNamesItsOwnAddress(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	tab := browser.Open(t, c.url, browser.View{})
+	require.Equal(t, http.StatusOK, tab.Go("/docs"))
+	tab.Sees("export TOC_SERVER=" + c.url)
+	require.Empty(t, tab.Faults())
+}

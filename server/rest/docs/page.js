@@ -1,3 +1,8 @@
+// The address that this page came from.
+if (location.protocol.startsWith("http")) {
+  document.getElementById("server").textContent = location.origin;
+}
+
 // A copy button on every example.
 for (const block of document.querySelectorAll("pre")) {
   const button = document.createElement("button");
