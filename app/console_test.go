@@ -95,7 +95,7 @@ func TestConsole(t *testing.T) {
 		require.Equal(t, "console", e.Actor)
 		did = append(did, e.Action)
 	}
-	require.Equal(t, []string{"reschedule", "resume", "pause"}, did)
+	require.ElementsMatch(t, []string{"reschedule", "resume", "pause"}, did) // two of them may be of one millisecond
 	require.Contains(t, scrape1(t, b), `route="POST /console/tasks/{job_id}/run-now"`, "its requests are counted by their routes")
 }
 

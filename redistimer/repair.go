@@ -76,13 +76,13 @@ const recoverPage = 500
 
 // recoverSlot rolls back claims that expire before a time and that this node does not hold.
 func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
-	ctx := context.Background()
+	ctx, now := context.Background(), t.cfg.Now()
 	for skip := 0; ; {
 		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
 		if err != nil {
 			return n, err
 		}
-		var ids []uint64
+		var orphans []slots.Member
 		over := len(page) < recoverPage
 		t.mu.Lock()
 		for _, m := range page {
@@ -93,20 +93,18 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 			if _, held := s.inflight[m.JobID]; held {
 				skip++
 			} else {
-				ids = append(ids, m.JobID)
+				orphans = append(orphans, slots.Member{JobID: m.JobID, At: now, Attempts: m.Attempts})
 			}
 		}
 		t.mu.Unlock()
-		if len(ids) > 0 {
-			got := t.slots.Recover(ctx, []slots.RecoverRequest{{Slot: s.slot, IDs: ids}})[0]
+		if len(orphans) > 0 {
+			got := t.slots.Settle(ctx, []slots.SettleRequest{{Slot: s.slot, GiveBack: orphans}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}
-			n += len(got.Members)
+			n += got.GivenBack
 			t.mu.Lock()
-			for _, m := range got.Members {
-				t.advanceHead(s, m.At)
-			}
+			t.advanceHead(s, now)
 			t.mu.Unlock()
 		}
 		if over {

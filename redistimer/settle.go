@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/redistimer/slots"
@@ -52,7 +53,7 @@ func (t *Timer) release(c *claim, at time.Time) {
 	t.settle(settlement{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
 }
 
-// settlement is the second phase of a claim: done, dead, back or released.
+// settlement is the second phase of a claim: done, dead, back or given back.
 type settlement struct {
 	*claim
 	done, dead, release bool
@@ -72,8 +73,7 @@ func (t *Timer) settle(s settlement) {
 // slotSettles has the settlements of one slot.
 type slotSettles struct {
 	slot        *slotState
-	settle      slots.SettleRequest
-	release     slots.ReleaseRequest
+	request     slots.SettleRequest
 	settlements []settlement
 }
 
@@ -85,20 +85,20 @@ func (t *Timer) flushSettles(srv *server, batch []settlement) {
 	for _, s := range batch {
 		o := bySlot[s.slot]
 		if o == nil {
-			o = &slotSettles{slot: s.slot, settle: slots.SettleRequest{Slot: s.slot.slot}, release: slots.ReleaseRequest{Slot: s.slot.slot}}
+			o = &slotSettles{slot: s.slot, request: slots.SettleRequest{Slot: s.slot.slot}}
 			bySlot[s.slot] = o
 			list = append(list, o)
 		}
 		o.settlements = append(o.settlements, s)
 		switch {
 		case s.release:
-			o.release.Members = append(o.release.Members, s.back)
+			o.request.GiveBack = append(o.request.GiveBack, s.back)
 		case s.dead:
-			o.settle.Dead = append(o.settle.Dead, slots.Member{JobID: s.member.JobID, At: t.cfg.Now()})
+			o.request.Dead = append(o.request.Dead, slots.Member{JobID: s.member.JobID, At: t.cfg.Now()})
 		case s.done:
-			o.settle.Done = append(o.settle.Done, s.member.JobID)
+			o.request.Done = append(o.request.Done, s.member.JobID)
 		default:
-			o.settle.Back = append(o.settle.Back, s.back)
+			o.request.Back = append(o.request.Back, s.back)
 		}
 	}
 	if failures, _ := t.sendSettles(srv, list); len(failures) > 0 {
@@ -139,43 +139,26 @@ func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 
 // sendSettles sends settlements in one pipeline, and returns the ones that failed.
 func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotSettles, err error) {
-	var settles []slots.SettleRequest
-	var releases []slots.ReleaseRequest
-	var settling, releasing []*slotSettles
-	for _, o := range list {
-		if n := len(o.settle.Done) + len(o.settle.Dead) + len(o.settle.Back); n > 0 {
-			settles, settling = append(settles, o.settle), append(settling, o)
-		}
-		if len(o.release.Members) > 0 {
-			releases, releasing = append(releases, o.release), append(releasing, o)
-		}
+	requests := make([]slots.SettleRequest, len(list))
+	for i, o := range list {
+		requests[i] = o.request
 	}
 	began, answered := t.cfg.Now(), false
-	failed := make(map[*slotSettles]bool)
-	note := func(list []*slotSettles, errs []error) {
-		for i, one := range errs {
-			answered = answered || slots.IsAnswer(one)
-			if one != nil {
-				failed[list[i]], err = true, one
-			}
-		}
-	}
-	if len(settles) > 0 {
-		note(settling, t.slots.Settle(context.Background(), settles))
-	}
-	if len(releases) > 0 {
-		note(releasing, t.slots.Release(context.Background(), releases))
-	}
-	var sent []*slotSettles
-	for _, o := range list {
-		if failed[o] {
-			failures = append(failures, o)
-		} else {
-			sent = append(sent, o)
-		}
-	}
+	answers := t.slots.Settle(context.Background(), requests)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	sent := make([]*slotSettles, 0, len(list))
+	for i, a := range answers {
+		answered = answered || slots.IsAnswer(a.Err)
+		if a.Err != nil {
+			failures, err = append(failures, list[i]), a.Err
+			continue
+		}
+		sent = append(sent, list[i])
+		if a.GivenBack < len(requests[i].GiveBack) && list[i].slot.isOwned() { // Redis has lost the others
+			t.readSoon(requests[i].Slot.Partition, forRest)
+		}
+	}
 	t.recordWrite(srv, err)
 	t.recordCall(srv, began, answered, err)
 	t.finishSettles(sent)
@@ -188,10 +171,7 @@ func (t *Timer) finishSettles(list []*slotSettles) {
 		for _, s := range o.settlements {
 			t.removeInflight(s.bizTimer, o.slot, s.member.JobID)
 		}
-		for _, m := range o.settle.Back {
-			t.advanceHead(o.slot, m.At)
-		}
-		for _, m := range o.release.Members {
+		for _, m := range slices.Concat(o.request.Back, o.request.GiveBack) {
 			t.advanceHead(o.slot, m.At)
 		}
 	}

@@ -24,7 +24,7 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 	if err != nil {
 		return nil, errors.Join(ErrMissing, err)
 	}
-	const store, prepare, dead, marker = "bench_0", "prepare_{bench_0}", "dead_{bench_0}", "marker_{bench_0}"
+	const store, prepare, dead = "bench_0", "prepare_{bench_0}", "dead_{bench_0}"
 	const any = "__rand_int__"     // redis-benchmark puts 12 digits there
 	pad := strings.Repeat("x", 72) // the scripts' member that is too long for a listpack
 	score := strconv.FormatInt(time.Now().UnixMilli()*1000, 10)
@@ -33,9 +33,9 @@ func (p *redisScripts) RedisBenchmark(ctx context.Context, n int) (map[string]fl
 		into string // the queue that is filled beforehand
 		args []string
 	}{
-		{"arm", "", []string{"4", store, prepare, dead, marker, "toc:wake", "0", bizName, pad, "all", "-", "3600", score, any}},
-		{"claim", store, []string{"3", store, prepare, marker, "1", "45000", "60000000", "9007199254739", pad, "", "-", "0", "3600", "0"}},
-		{"settle", prepare, []string{"3", store, prepare, dead, "toc:wake", "0", bizName, "1", "0", "3600", "3600", "10000", pad, any}},
+		{"arm", "", []string{"3", store, prepare, dead, "toc:wake", "0", bizName, pad, "", "3600", score, any}},
+		{"claim", store, []string{"2", store, prepare, "1", "45000", "60000000", "9007199254739", pad, "3600", "0"}},
+		{"settle", prepare, []string{"3", store, prepare, dead, "toc:wake", "0", bizName, "1", "0", "0", "3600", "3600", "10000", pad, any}},
 	}
 	values := make(map[string]float64)
 	for _, s := range scripts {

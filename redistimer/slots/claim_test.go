@@ -115,14 +115,13 @@ func (s slotSuite) keepsEveryID(t *testing.T) {
 	}
 	r.arm(t, orders, members...)
 	require.ElementsMatch(t, members, r.claimAll(t, orders))
-	got := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids})
-	require.ElementsMatch(t, ids, idsOf(got.Members))
+	require.Equal(t, len(ids), r.giveBack(t, orders, members...))
 	require.ElementsMatch(t, ids, idsOf(r.claimAll(t, orders)))
 
 	claims, err := r.Prepared(t.Context(), orders, 0, 100)
 	require.NoError(t, err)
 	require.ElementsMatch(t, ids, idsOf(claims))
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members}}))
+	r.giveBack(t, orders, members...)
 	require.Len(t, r.state(t, orders).Store, len(ids))
 }
 
@@ -271,6 +270,5 @@ func (s slotSuite) removesInvalidMembers(t *testing.T) {
 	claims, err := r.Prepared(t.Context(), orders, 0, 100)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []uint64{7, 8, 9, 42}, idsOf(claims))
-	ids := []uint64{7, 8, 9, 42}
-	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids}).Members))
+	require.Equal(t, 4, r.giveBack(t, orders, claims...))
 }

@@ -205,9 +205,9 @@ func (c *clusterRig) movesUnderLoad(t *testing.T) {
 				}
 				for len(settles) > 0 && ctx.Err() == nil {
 					var left []slots.SettleRequest
-					for k, err := range c.Settle(ctx, settles) {
-						if err != nil {
-							last[i] = err
+					for k, one := range c.Settle(ctx, settles) {
+						if one.Err != nil {
+							last[i] = one.Err
 							left = append(left, settles[k])
 						}
 					}

@@ -104,7 +104,7 @@ func TestAnswerIsLost(t *testing.T) {
 	members := []slots.Member{member(1, at, 0), member(2, at, 1), member(3, at, 2), member(4, at, 3)}
 	r.arm(t, orders, members...)
 	require.Empty(t, r.claim(t, slots.ClaimRequest{Slot: orders}).Members) // from here on the server knows the scripts
-	require.Empty(t, r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{9}}).Members)
+	require.Zero(t, r.giveBack(t, orders, member(9, at, 0)))
 
 	deaf.pipelines.Store(1)
 	c := r.Claim(t.Context(), []slots.ClaimRequest{{Slot: orders, Limit: 2, Visibility: time.Hour}})[0]
@@ -115,12 +115,8 @@ func TestAnswerIsLost(t *testing.T) {
 	require.Equal(t, []uint64{1, 2}, idsOf(claims))
 
 	deaf.pipelines.Store(1)
-	got := r.Recover(t.Context(), []slots.RecoverRequest{{Slot: orders, IDs: []uint64{1}}})[0]
-	require.Error(t, got.Err)
-	require.Len(t, r.state(t, orders).Prepare, 1)
-
-	deaf.pipelines.Store(1)
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members[1:2]}}))
+	require.Zero(t, r.giveBack(t, orders, members[:2]...), "the first try has given them back")
+	require.Empty(t, r.state(t, orders).Prepare)
 	deaf.pipelines.Store(1)
 	r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{3}})
 	deaf.pipelines.Store(1)

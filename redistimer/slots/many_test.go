@@ -54,28 +54,22 @@ func (s slotSuite) manySlots(t *testing.T) {
 		require.Equal(t, depth{Prepared: int64(i % 4)}, d)
 	}
 
-	// In each slot one task is done, one is dead, one goes back, and the last is recovered.
-	settles, releases, recovers := make([]slots.SettleRequest, n), make([]slots.ReleaseRequest, n), make([]slots.RecoverRequest, n)
+	// In each slot one task is dead, one goes back, and the last is given back.
+	settles, givenBack := make([]slots.SettleRequest, n), make([]slots.SettleResult, n)
 	for i := range n {
-		settles[i].Slot, releases[i].Slot = many[i], many[i]
-		recovers[i] = slots.RecoverRequest{Slot: many[i], IDs: []uint64{}}
+		settles[i].Slot = many[i]
 		members := arms[i].Members
 		if len(members) > 0 {
 			settles[i].Dead = members[:1]
 		}
 		if len(members) > 1 {
-			releases[i].Members = members[1:2]
+			settles[i].Back = members[1:2]
 		}
 		if len(members) > 2 {
-			recovers[i].IDs = []uint64{members[2].JobID}
+			settles[i].GiveBack, givenBack[i].GivenBack = members[2:], 1
 		}
 	}
-	require.Equal(t, make([]error, n), r.Settle(t.Context(), settles))
-	require.Equal(t, make([]error, n), r.Release(t.Context(), releases))
-	for i, a := range r.Recover(t.Context(), recovers) {
-		require.NoError(t, a.Err)
-		require.Equal(t, recovers[i].IDs, idsOf(a.Members))
-	}
+	require.Equal(t, givenBack, r.Settle(t.Context(), settles))
 	for i, d := range depthsOf(t, r.client, r.Slots, many...) {
 		require.Equal(t, depth{Store: int64(max(i%4-1, 0)), Dead: int64(min(i%4, 1))}, d)
 	}
@@ -99,10 +93,10 @@ func (s slotSuite) manyMembers(t *testing.T) {
 	require.Equal(t, n, r.arm(t, orders, members...))
 	require.Equal(t, []depth{{Prepared: n}}, depthsOf(t, r.client, r.Slots, orders))
 
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: members}}))
+	r.giveBack(t, orders, members...)
 	require.Equal(t, members, r.claim(t, slots.ClaimRequest{Slot: orders, Limit: 2 * n, Visibility: time.Hour}).Members)
 
-	require.ElementsMatch(t, ids, idsOf(r.recover(t, slots.RecoverRequest{Slot: orders, IDs: ids}).Members))
+	require.Equal(t, n, r.giveBack(t, orders, members...))
 	r.settle(t, slots.SettleRequest{Slot: orders, Done: ids[:1700], Dead: members[1700:3100], Back: members[3100:]})
 	require.Equal(t, []depth{{Store: n - 3100, Dead: 1400}}, depthsOf(t, r.client, r.Slots, orders))
 	require.Equal(t, members[3100:], r.claim(t, slots.ClaimRequest{Slot: orders, Limit: n, Visibility: time.Hour}).Members)
@@ -114,13 +108,9 @@ func (s slotSuite) nothing(t *testing.T) {
 	require.Empty(t, r.Arm(ctx, nil))
 	require.Empty(t, r.Claim(ctx, nil))
 	require.Empty(t, r.Settle(ctx, nil))
-	require.Empty(t, r.Release(ctx, nil))
-	require.Empty(t, r.Recover(ctx, nil))
 	require.Empty(t, r.Drop(ctx, nil))
 	require.Equal(t, []slots.ArmResult{{}}, r.Arm(ctx, []slots.ArmRequest{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Settle(ctx, []slots.SettleRequest{{Slot: orders}}))
-	require.Equal(t, []error{nil}, r.Release(ctx, []slots.ReleaseRequest{{Slot: orders}}))
-	require.Equal(t, []slots.RecoverResult{{}}, r.Recover(ctx, []slots.RecoverRequest{{Slot: orders}}))
+	require.Equal(t, []slots.SettleResult{{}}, r.Settle(ctx, []slots.SettleRequest{{Slot: orders}}))
 	require.Equal(t, state{Store: map[string]string{}, Prepare: map[string]string{}, Dead: map[string]string{}}, r.state(t, orders))
 }
 
@@ -147,14 +137,10 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	var arms []slots.ArmRequest
 	var claims []slots.ClaimRequest
 	var settles []slots.SettleRequest
-	var releases []slots.ReleaseRequest
-	var recovers []slots.RecoverRequest
 	for _, slot := range many {
 		arms = append(arms, slots.ArmRequest{Slot: slot, Members: members})
 		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 2, Visibility: time.Hour})
 		settles = append(settles, slots.SettleRequest{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, slots.ReleaseRequest{Slot: slot, Members: members})
-		recovers = append(recovers, slots.RecoverRequest{Slot: slot, IDs: []uint64{1, 2}})
 	}
 	errs := func(n int, err func(int) error) []error {
 		list := make([]error, n)
@@ -169,12 +155,10 @@ func (s slotSuite) oneSlotFails(t *testing.T) {
 	check(errs(len(claimed), func(i int) error { return claimed[i].Err })...)
 	require.Equal(t, members, claimed[0].Members)
 	require.Equal(t, members, claimed[2].Members)
-	check(r.Settle(ctx, settles)...)
-	check(r.Release(ctx, releases)...)
-	require.Len(t, r.claimAll(t, many[2]), 1)
-	recovered := r.Recover(ctx, recovers)
-	check(errs(len(recovered), func(i int) error { return recovered[i].Err })...)
-	require.Len(t, recovered[2].Members, 1)
+	for i := range settles {
+		settles[i].GiveBack = members
+	}
+	check(settleErrors(r.Settle(ctx, settles))...)
 	require.Equal(t, []depth{{Store: 1}}, depthsOf(t, r.client, r.Slots, many[2]))
 	_, err := r.Prepared(ctx, broken, 0, 1)
 	require.ErrorContains(t, err, "WRONGTYPE")
@@ -227,9 +211,7 @@ func (s slotSuite) reloadsScripts(t *testing.T) {
 	forget()
 	r.settle(t, slots.SettleRequest{Slot: many[0], Done: []uint64{1}})
 	forget()
-	require.Equal(t, []error{nil}, r.Release(ctx, []slots.ReleaseRequest{{Slot: many[1], Members: []slots.Member{member(1, at, 0)}}}))
-	forget()
-	require.Len(t, r.recover(t, slots.RecoverRequest{Slot: many[2], IDs: []uint64{1}}).Members, 1)
+	require.Equal(t, 1, r.giveBack(t, many[1], member(1, at, 0)))
 }
 
 func (s slotSuite) isCancelled(t *testing.T) {
@@ -252,14 +234,10 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 	var arms []slots.ArmRequest
 	var claims []slots.ClaimRequest
 	var settles []slots.SettleRequest
-	var releases []slots.ReleaseRequest
-	var recovers []slots.RecoverRequest
 	for _, slot := range many {
 		arms = append(arms, slots.ArmRequest{Slot: slot, Members: members})
 		claims = append(claims, slots.ClaimRequest{Slot: slot, Limit: 1})
 		settles = append(settles, slots.SettleRequest{Slot: slot, Done: []uint64{1}})
-		releases = append(releases, slots.ReleaseRequest{Slot: slot, Members: members})
-		recovers = append(recovers, slots.RecoverRequest{Slot: slot, IDs: []uint64{1}})
 	}
 	for _, a := range r.Arm(ctx, arms) {
 		note("arm", a.Err)
@@ -268,11 +246,7 @@ func (r *slotRig) failsEverywhere(t testing.TB, ctx context.Context, want error)
 		note("claim", c.Err)
 		require.Empty(t, c.Members)
 	}
-	for _, a := range r.Recover(ctx, recovers) {
-		note("recover", a.Err)
-	}
-	errs["settle"] = r.Settle(ctx, settles)
-	errs["release"] = r.Release(ctx, releases)
+	errs["settle"] = settleErrors(r.Settle(ctx, settles))
 	errs["drop"] = r.Drop(ctx, many)
 	for call, list := range errs {
 		require.Len(t, list, len(many), call)

@@ -25,13 +25,12 @@ func (s slotSuite) agreesWithAModel(t *testing.T) {
 			store: map[uint64]slots.Member{}, claimed: map[uint64]int{}, dead: map[uint64]time.Time{},
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"arm":     m.arm,
-			"arm new": m.armNew,
-			"claim":   m.claim,
-			"settle":  m.settle,
-			"release": m.release,
-			"recover": m.recover,
-			"":        m.check,
+			"arm":       m.arm,
+			"arm new":   m.armNew,
+			"claim":     m.claim,
+			"settle":    m.settle,
+			"give back": m.giveBack,
+			"":          m.check,
 		})
 	})
 }
@@ -155,37 +154,16 @@ func (m *slotModel) settle(*rapid.T) {
 	m.r.settle(m, s)
 }
 
-func (m *slotModel) release(*rapid.T) {
-	members := m.drawMembers("released")
-	require.Equal(m, []error{nil}, m.r.Release(m.Context(), []slots.ReleaseRequest{{Slot: m.slot, Members: members}}))
+func (m *slotModel) giveBack(*rapid.T) {
+	members, want := m.drawMembers("given back"), 0
 	for _, one := range members {
 		if _, claimed := m.claimed[one.JobID]; claimed {
 			delete(m.claimed, one.JobID)
 			m.store[one.JobID] = one
+			want++
 		}
 	}
-}
-
-func (m *slotModel) recover(*rapid.T) {
-	ids := slices.Concat([]uint64{}, m.drawIDs("recovered"))
-	start := time.Now()
-	got := m.r.recover(m, slots.RecoverRequest{Slot: m.slot, IDs: ids})
-	want := []uint64{}
-	for _, id := range ids {
-		if _, claimed := m.claimed[id]; claimed {
-			want = append(want, id)
-		}
-	}
-	require.Equal(m, want, idsOf(got.Members))
-	for _, one := range got.Members {
-		require.Equal(m, m.claimed[one.JobID], one.Attempts)
-		require.WithinRange(m, one.At, start.Add(-time.Hour), start.Add(time.Hour))
-		delete(m.claimed, one.JobID)
-		// Away from the model's times, and due at a time that the model knows.
-		one.At = modelPast
-		m.store[one.JobID] = one
-		m.r.arm(m, m.slot, one)
-	}
+	require.Equal(m, want, m.r.giveBack(m, m.slot, members...))
 }
 
 func (m *slotModel) check(*rapid.T) {

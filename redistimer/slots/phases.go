@@ -148,29 +148,40 @@ type SettleRequest struct {
 	Done []uint64 // finished; they leave the dead queue, too
 	Dead []Member // finished as dead; At: time of death
 	Back []Member // run again at At, with these Attempts
+	// GiveBack: claims that end without an outcome. The tasks go back with this At and these Attempts. Tasks that are not
+	// claimed any more do not change.
+	GiveBack []Member
+}
+
+// SettleResult is the result of a SettleRequest.
+type SettleResult struct {
+	GivenBack int // of GiveBack, how many were claimed
+	Err       error
 }
 
 // Settle ends claims. Finished tasks leave the slot. Tasks that are to run again leave the dead queue and go
-// into the store queue. All of this holds whether or not the tasks were claimed. Settle publishes a wake-up for
-// each slot whose head became earlier.
-func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []error {
+// into the store queue. Except for GiveBack, all of this holds whether or not the tasks were claimed. Settle publishes a
+// wake-up for each slot whose head became earlier.
+func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []SettleResult {
 	members := 0
 	for i := range list {
-		members += len(list[i].Done) + len(list[i].Dead) + len(list[i].Back)
+		members += len(list[i].Done) + len(list[i].Dead) + len(list[i].Back) + len(list[i].GiveBack)
 	}
 	runs := newRuns(settleScript, len(list), members)
 	for i := range list {
 		keys := s.keys.of(list[i].Slot)
 		rest := list[i]
-		for len(rest.Done)+len(rest.Dead)+len(rest.Back) > 0 {
+		for len(rest.Done)+len(rest.Dead)+len(rest.Back)+len(rest.GiveBack) > 0 {
 			space := perRun
 			done := takeFront(&rest.Done, &space)
 			dead := takeFront(&rest.Dead, &space)
 			back := takeFront(&rest.Back, &space)
+			given := takeFront(&rest.GiveBack, &space)
 			runs.begin(i, &keys.store, &keys.prepare, &keys.dead)
 			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic)
 			runs.number(int64(len(done)))
 			runs.number(int64(len(dead)))
+			runs.number(int64(len(back)))
 			runs.texts(&queueTTL, &deadTTL, &maxDead, &longMember)
 			runs.ids(done)
 			for k := range dead {
@@ -178,10 +189,23 @@ func (s *Slots) Settle(ctx context.Context, list []SettleRequest) []error {
 				runs.args = append(runs.args, &dead[k].JobID)
 			}
 			runs.members(back)
+			runs.members(given)
 		}
 	}
 	s.exec(ctx, runs)
-	return s.errors("settle", runs, len(list), func(i int) Slot { return list[i].Slot })
+
+	answers := make([]SettleResult, len(list))
+	for i := range runs.list {
+		run := &runs.list[i]
+		a := &answers[run.index]
+		if run.err != nil {
+			a.Err = cmp.Or(a.Err, s.wrapError("settle", list[run.index].Slot, run.err))
+			continue
+		}
+		given, _ := strconv.Atoi(run.reply[0])
+		a.GivenBack += given
+	}
+	return answers
 }
 
 // takeFront takes as many elements from the front of a list as there is space for.
@@ -191,76 +215,6 @@ func takeFront[T any](list *[]T, space *int) []T {
 	*list = (*list)[n:]
 	*space -= n
 	return front
-}
-
-// ReleaseRequest lists claims to release.
-type ReleaseRequest struct {
-	Slot    Slot
-	Members []Member
-}
-
-// Release moves claims back into the store queue, with the given At and Attempts. Tasks that are not claimed
-// any more do not change. Release publishes a wake-up for each slot whose head became earlier.
-func (s *Slots) Release(ctx context.Context, list []ReleaseRequest) []error {
-	members := 0
-	for i := range list {
-		members += len(list[i].Members)
-	}
-	runs := newRuns(releaseScript, len(list), members)
-	for i := range list {
-		keys := s.keys.of(list[i].Slot)
-		for chunk := range slices.Chunk(list[i].Members, perRun) {
-			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
-			runs.members(chunk)
-		}
-	}
-	s.exec(ctx, runs)
-	return s.errors("release", runs, len(list), func(i int) Slot { return list[i].Slot })
-}
-
-// RecoverRequest lists claims to roll back.
-type RecoverRequest struct {
-	Slot Slot
-	IDs  []uint64
-}
-
-// RecoverResult is the result of a RecoverRequest.
-type RecoverResult struct {
-	Members []Member // as they are in the store queue now
-	Err     error    // if set, some claims may have been rolled back that are not in Members
-}
-
-// Recover rolls back claims that were never settled. Each task goes into the store queue, due at once, and
-// keeps its attempts. Tasks that are not claimed do not change. Recover publishes a wake-up for each slot whose
-// head became earlier.
-func (s *Slots) Recover(ctx context.Context, list []RecoverRequest) []RecoverResult {
-	members := 0
-	for i := range list {
-		members += len(list[i].IDs)
-	}
-	runs := newRuns(recoverScript, len(list), members)
-	for i := range list {
-		keys := s.keys.of(list[i].Slot)
-		for chunk := range slices.Chunk(list[i].IDs, perRun) {
-			runs.begin(i, &keys.store, &keys.prepare)
-			runs.texts(&s.wakeChannel, &keys.partition, &keys.topic, &queueTTL)
-			runs.ids(chunk)
-		}
-	}
-	s.exec(ctx, runs)
-
-	answers := make([]RecoverResult, len(list))
-	for i := range runs.list {
-		run := &runs.list[i]
-		r := &answers[run.index]
-		if run.err != nil {
-			r.Err = cmp.Or(r.Err, s.wrapError("recover", list[run.index].Slot, run.err))
-			continue
-		}
-		r.Members = appendMembers(r.Members, run.reply[0])
-	}
-	return answers
 }
 
 // Prepared returns a page of a slot's claims, the first to expire first. At is the time of expiry.

@@ -35,18 +35,12 @@ var (
 	claimText string
 	//go:embed lua/settle.lua
 	settleText string
-	//go:embed lua/release.lua
-	releaseText string
-	//go:embed lua/recover.lua
-	recoverText string
 	//go:embed lua/pulse.lua
 	pulseText string
 
-	armScript     = newScript(armText, 2, false)
-	settleScript  = newScript(settleText, 1, false)
-	releaseScript = newScript(releaseText, 1, false)
-	recoverScript = newScript(recoverText, 2, true)
-	claimScript   = newScript(claimText, 5, true)
+	armScript    = newScript(armText, 2, false)
+	settleScript = newScript(settleText, 1, false)
+	claimScript  = newScript(claimText, 5, true)
 )
 
 // perRun is the greatest number of members of a run. Redis does nothing else during a run.

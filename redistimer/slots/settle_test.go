@@ -64,33 +64,9 @@ func (s slotSuite) releases(t *testing.T) {
 	want.Store["2"] = score(at, 3)
 	delete(want.Prepare, "2")
 
-	answers := r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: claims[:3]}})
-	require.Equal(t, []error{nil}, answers)
+	require.Equal(t, 1, r.giveBack(t, orders, claims[:3]...), "the others are settled")
 	require.Equal(t, want, r.state(t, orders))
 	require.Equal(t, []slots.Member{member(2, at, 3)}, r.claimAll(t, orders))
-}
-
-func (s slotSuite) recovers(t *testing.T) {
-	r := s.open(t)
-	at := ago(time.Hour)
-	r.arm(t, orders, member(1, at, 0), member(2, at, 0), member(3, at, 7))
-	require.Len(t, r.claimAll(t, orders), 3)
-	r.arm(t, orders, member(4, at, 6))
-	want := r.state(t, orders)
-
-	before := r.now(t).Truncate(time.Millisecond)
-	got := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{1, 3, 4, 5}})
-	require.Equal(t, []uint64{1, 3}, idsOf(got.Members))
-	for i, attempts := range []int{0, 7} {
-		m := got.Members[i]
-		require.Equal(t, attempts, m.Attempts, "a claim is no run")
-		require.False(t, m.At.Before(before) || m.At.After(r.now(t)), "it is due at once")
-		id := strconv.FormatUint(m.JobID, 10)
-		want.Store[id] = score(m.At, attempts)
-		delete(want.Prepare, id)
-	}
-	require.Equal(t, want, r.state(t, orders))
-	require.Equal(t, slots.RecoverResult{}, r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{}}))
 }
 
 func (s slotSuite) boundsTheDead(t *testing.T) {
@@ -125,10 +101,7 @@ func (s slotSuite) expires(t *testing.T) {
 	check(r.StoreKey(orders))
 	r.claimAll(t, orders)
 	check(r.PrepareKey(orders))
-	r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{1}})
-	check(r.StoreKey(orders))
-	r.claimAll(t, orders)
-	require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{member(1, at, 0)}}}))
+	require.Equal(t, 1, r.giveBack(t, orders, member(1, at, 0)))
 	check(r.StoreKey(orders))
 	r.claimAll(t, orders)
 	r.settle(t, slots.SettleRequest{Slot: orders, Back: []slots.Member{member(1, at, 0)}})

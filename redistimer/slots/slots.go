@@ -1,8 +1,7 @@
 // Package slots has the operations of the redis engine in Redis. A slot is three sorted sets, and each operation on
 // it is one atomic script in lua/.
 //
-// Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles, releases or
-// recovers later. The package uses Redis, but not the task store.
+// Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles later. The package uses Redis, but not the task store.
 package slots
 
 import (
@@ -78,17 +77,6 @@ func (s *Slots) each(ctx context.Context, act string, slots []Slot, commands fun
 		if err := cmd.Err(); err != nil {
 			slot := i / perSlot
 			errs[slot] = cmp.Or(errs[slot], s.wrapError(act, slots[slot], err))
-		}
-	}
-	return errs
-}
-
-// errors returns the error of each element of the caller's list.
-func (s *Slots) errors(act string, runs *runs, n int, slot func(int) Slot) []error {
-	errs := make([]error, n)
-	for i := range runs.list {
-		if run := &runs.list[i]; run.err != nil {
-			errs[run.index] = cmp.Or(errs[run.index], s.wrapError(act, slot(run.index), run.err))
 		}
 	}
 	return errs

@@ -67,7 +67,6 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"settling works without a claim", s.settles},
 		{"what comes back is a skiplist", s.beginsAsASkiplist},
 		{"a release moves back what is still claimed", s.releases},
-		{"claims are recovered untouched", s.recovers},
 		{"the dead are bounded", s.boundsTheDead},
 		{"unused queues expire", s.expires},
 		{"claims are listed in pages", s.listsClaims},
@@ -186,15 +185,24 @@ func (r *slotRig) claimAll(t tester, slot slots.Slot) []slots.Member {
 
 func (r *slotRig) settle(t tester, s slots.SettleRequest) {
 	t.Helper()
-	require.Equal(t, []error{nil}, r.Settle(t.Context(), []slots.SettleRequest{s}))
+	require.Equal(t, []slots.SettleResult{{}}, r.Settle(t.Context(), []slots.SettleRequest{s}))
 }
 
-func (r *slotRig) recover(t tester, what slots.RecoverRequest) slots.RecoverResult {
+// giveBack gives claims back, and returns how many there were.
+func (r *slotRig) giveBack(t tester, slot slots.Slot, members ...slots.Member) int {
 	t.Helper()
-	answers := r.Recover(t.Context(), []slots.RecoverRequest{what})
+	answers := r.Settle(t.Context(), []slots.SettleRequest{{Slot: slot, GiveBack: members}})
 	require.Len(t, answers, 1)
 	require.NoError(t, answers[0].Err)
-	return answers[0]
+	return answers[0].GivenBack
+}
+
+func settleErrors(answers []slots.SettleResult) []error {
+	errs := make([]error, len(answers))
+	for i, a := range answers {
+		errs[i] = a.Err
+	}
+	return errs
 }
 
 // now is Redis's clock.

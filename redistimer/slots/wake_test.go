@@ -79,7 +79,7 @@ func (s slotSuite) wakes(t *testing.T) {
 		require.NoError(t, r.Arm(t.Context(), []slots.ArmRequest{{Slot: orders, KeepUntil: ago(48 * time.Hour), Members: []slots.Member{m}}})[0].Err)
 	}
 	release := func(m slots.Member) {
-		require.Equal(t, []error{nil}, r.Release(t.Context(), []slots.ReleaseRequest{{Slot: orders, Members: []slots.Member{m}}}))
+		r.giveBack(t, orders, m)
 	}
 	claim := func() {
 		t.Helper()
@@ -116,9 +116,7 @@ func (s slotSuite) wakes(t *testing.T) {
 		r.settle(t, slots.SettleRequest{Slot: orders, Done: []uint64{1}, Dead: []slots.Member{member(3, at(0), 0)}})
 	})
 	act(false, at(49), func() { claim() }) // 7
-	recovered := r.recover(t, slots.RecoverRequest{Slot: orders, IDs: []uint64{7}}).Members
-	require.Len(t, recovered, 1)
-	want = append(want, wakeUp{orders, recovered[0].At})
+	act(true, at(3), func() { release(member(7, at(3), 0)) })
 	act(true, time.UnixMilli(0).UTC(), func() { r.arm(t, orders, member(8, time.Time{}, 0)) })
 
 	for _, w := range want {
