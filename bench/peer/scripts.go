@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -118,8 +117,10 @@ func (p *redisScripts) loop(ctx context.Context) error {
 			time.Sleep(scriptRest)
 			continue
 		}
-		if err := errors.Join(p.slots.Settle(ctx, settles)...); err != nil {
-			return ended(ctx, err)
+		for _, a := range p.slots.Settle(ctx, settles) {
+			if a.Err != nil {
+				return ended(ctx, a.Err)
+			}
 		}
 		p.done.Add(int64(n))
 	}
