@@ -412,10 +412,7 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		s.after = time.Now().Add(min(readRetry<<min(s.failures, 8), maxRetry))
 		s.failures++
 		t.readSoon(r.partition, forNear)
-		if now := t.cfg.Now(); now.Sub(t.unreadLogged).Abs() >= unreadEvery {
-			t.unreadLogged = now
-			t.mu.Log(t.cfg.Logger, slog.LevelWarn, "the rows of slots are not read yet", "partition", r.partition, "error", err)
-		}
+		t.logRarely(&t.unreadLogged, "the rows of slots are not read yet", "partition", r.partition, "error", err)
 		return
 	}
 	s.failures = 0
@@ -424,7 +421,7 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		// One that was cancelled is expected to be gone. A pending one is not.
 		s.after = time.Now().Add(9 * time.Since(start))
 		if r.added > 0 {
-			t.mu.Log(t.cfg.Logger, slog.LevelWarn, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
+			t.logRarely(&t.lossLogged, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
 				"partition", r.partition)
 			s.after = time.Time{}
 			t.readSoon(r.partition, forNear)
@@ -448,8 +445,16 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 
 var errNotRead = errors.New("the database could not be read")
 
-// unreadEvery is the interval at which failed reads are logged, and costlyRead the time from which a read is costly.
+// costlyRead is the time from which a read is costly, and logEvery the interval at which partitions with a fault are logged.
 const (
-	unreadEvery = 10 * time.Second
-	costlyRead  = 100 * time.Millisecond
+	costlyRead = 100 * time.Millisecond
+	logEvery   = 10 * time.Second
 )
+
+// logRarely logs a warning, unless it was logged just before. The lock is held.
+func (t *Timer) logRarely(last *time.Time, message string, args ...any) {
+	if now := t.cfg.Now(); now.Sub(*last).Abs() >= logEvery {
+		*last = now
+		t.mu.Log(t.cfg.Logger, slog.LevelWarn, message, args...)
+	}
+}

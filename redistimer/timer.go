@@ -104,7 +104,8 @@ type Timer struct {
 	planned         time.Time // when the last plan was made
 	name            string    // of this process
 	fallbackSlots   int       // number of slots that the scan engine serves because Redis is away
-	unreadLogged    time.Time // when failed reads were last logged
+	unreadLogged    time.Time // when a failed read was last logged
+	lossLogged      time.Time // the same of a slot that has lost tasks
 	nextMemoryCheck time.Time // when the servers' memory is checked next
 	evictionPolicy  string    // of a server that may evict our keys; "": none
 	memoryFull      string    // memory use of a server that is full; "": none
