@@ -9,10 +9,10 @@ import (
 
 // The lists that have cursors. A cursor of one is none of the other.
 const (
-	ListTasks = 't'
-	ListDead  = 'd'
-	listAudit = 'a'
-	listAll   = 'w'
+	CursorTasks = 't'
+	CursorDead  = 'd'
+	listAudit   = 'a'
+	listAll     = 'w'
 )
 
 var errCursor = errors.New("is no cursor of this list; give a next_cursor as it was answered")

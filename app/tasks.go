@@ -83,14 +83,14 @@ func (t *Tasks) List(ctx context.Context, q client.List) (client.Page, error) {
 	if err != nil {
 		return client.Page{}, err
 	}
-	after, asOf, err := intake.CursorOf(api.ListTasks, q.Cursor)
+	after, asOf, err := intake.CursorOf(api.CursorTasks, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
 	p, err := t.service.List(ctx, intake.List{
 		BizID: q.BizID, BizKey: q.BizKey, BizType: q.BizType, Status: status, After: after, AsOf: asOf, Limit: q.Limit,
 	})
-	return t.page(api.ListTasks, p, err)
+	return t.page(api.CursorTasks, p, err)
 }
 
 // ListAll reads tasks of all tables, in the order of table, action_time and job_id. A page may be short, or empty,
@@ -168,12 +168,12 @@ func (t *Tasks) Redrive(ctx context.Context, jobID uint64, opts ...client.Change
 
 // ListDead reads dead tasks, table by table, in each by job_id.
 func (t *Tasks) ListDead(ctx context.Context, q client.ListDead) (client.Page, error) {
-	after, _, err := intake.CursorOf(api.ListDead, q.Cursor)
+	after, _, err := intake.CursorOf(api.CursorDead, q.Cursor)
 	if err != nil {
 		return client.Page{}, err
 	}
 	p, err := t.service.ListDead(ctx, intake.Dead{BizType: q.BizType, Error: q.Error, Since: q.Since, Until: q.Until}, after, q.Limit)
-	return t.page(api.ListDead, p, err)
+	return t.page(api.CursorDead, p, err)
 }
 
 // Forecast counts the pending tasks that are due from now on, by steps of time.

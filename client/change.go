@@ -4,51 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/task"
 )
 
-// ChangeOption is a condition of a change.
-type ChangeOption func(*Condition)
-
-// Condition is what must hold for a change to be made: what the ChangeOptions ask for.
-type Condition struct {
-	IfMatch []string // ETags, or "*"; nil: nothing
-}
-
-// IfMatch makes a change only if the task is still in one of these states: the
-// ETags of Tasks, or "*" for any. Otherwise nothing is changed, and the answer is an
-// *Error with status 412 and the Task as it stands. An empty ETag (a Task of a list
-// has none) matches nothing.
-func IfMatch(etags ...string) ChangeOption {
-	return func(c *Condition) {
-		if len(etags) == 0 {
-			c.IfMatch = []string{`""`}
-		}
-		for _, tag := range etags {
-			if tag != "*" && (len(tag) < 2 || !strings.HasSuffix(tag, `"`)) {
-				tag = `"` + tag + `"`
-			}
-			c.IfMatch = append(c.IfMatch, tag)
-		}
-	}
-}
-
-// Key is the caller's own name for a task, as its submit gave it. The server keeps
-// it for as long as the task is stored.
-type Key struct {
-	BizType  string
-	BizID    uint64
-	BizKey   string // the biz_id where it is a text; BizID is then not needed
-	DedupKey string
-}
-
-// path gives the path of a task, or of an action on it, as taskPath does by the job_id.
-func (k Key) path(action string) (string, error) {
+// keyPath gives the path of a task, or of an action on it, as taskPath does by the job_id.
+func keyPath(k Key, action string) (string, error) {
 	bizID, err := api.BizIDOf(k.BizID, k.BizKey)
 	if err != nil {
 		return "", invalid("query", err)
@@ -63,7 +24,7 @@ func (c *Client) Get(ctx context.Context, jobID uint64) (Task, error) {
 
 // GetByKey is Get by the caller's own key.
 func (c *Client) GetByKey(ctx context.Context, k Key) (Task, error) {
-	path, err := k.path("")
+	path, err := keyPath(k, "")
 	if err != nil {
 		return Task{}, err
 	}
@@ -99,7 +60,7 @@ func (c *Client) Cancel(ctx context.Context, jobID uint64, opts ...ChangeOption)
 
 // CancelByKey is Cancel by the caller's own key.
 func (c *Client) CancelByKey(ctx context.Context, k Key, opts ...ChangeOption) error {
-	path, err := k.path("/cancel")
+	path, err := keyPath(k, "/cancel")
 	if err != nil {
 		return err
 	}
@@ -115,30 +76,6 @@ func (c *Client) cancel(ctx context.Context, path string, opts []ChangeOption) e
 	return err
 }
 
-// Change asks for another time, another attribute, another timeout, or several of them.
-type Change struct {
-	ActionTime time.Time      // when to fire; zero: as it is, or Delay
-	Delay      *time.Duration // how long from now; nil: as it is, or ActionTime
-	Attribute  *string        // nil: as it is
-	Timeout    time.Duration  // how long one run may take: 1 ms to 24 h; 0: as it is
-	Past       string         // what becomes of an ActionTime more than 5 s ago: Refuse (the default) or Fire
-}
-
-// Request gives the change as package api has it. The error, a *task.FieldError, names what JSON cannot carry.
-func (c Change) Request() (r api.ChangeRequest, err error) {
-	r = api.ChangeRequest{Delay: (*api.Duration)(c.Delay), Attribute: c.Attribute, Timeout: api.Duration(c.Timeout), Past: api.Past(c.Past)}
-	if c.Attribute != nil && !utf8.ValidString(*c.Attribute) {
-		return r, notText("attribute")
-	}
-	if !c.ActionTime.IsZero() {
-		if c.Delay != nil {
-			return r, &task.FieldError{Field: "action_time", Message: "give either ActionTime or Delay, not both"}
-		}
-		r.ActionTime, err = actionTime(c.ActionTime)
-	}
-	return r, err
-}
-
 // Reschedule changes a pending task in one step and gives it as it stands then.
 // Its conflicts are those of Cancel.
 func (c *Client) Reschedule(ctx context.Context, jobID uint64, change Change, opts ...ChangeOption) (Task, error) {
@@ -147,7 +84,7 @@ func (c *Client) Reschedule(ctx context.Context, jobID uint64, change Change, op
 
 // RescheduleByKey is Reschedule by the caller's own key.
 func (c *Client) RescheduleByKey(ctx context.Context, k Key, change Change, opts ...ChangeOption) (Task, error) {
-	path, err := k.path("")
+	path, err := keyPath(k, "")
 	if err != nil {
 		return Task{}, err
 	}

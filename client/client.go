@@ -26,7 +26,6 @@ import (
 	"net/url"
 	"slices"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/httppool"
@@ -57,7 +56,35 @@ type (
 	Cluster      = api.Cluster     // who owns what
 	Node         = api.Node        // one node of the cluster
 	BizType      = api.BizType     // a business type and how much it has to do on the node that answered
+
+	Submit       = api.Submit       // asks for one task
+	Submitted    = api.Submitted    // answers a Submit
+	Key          = api.Key          // the caller's own name for a task
+	List         = api.List         // narrows a look-up by biz_id
+	ListAll      = api.ListAll      // narrows a look-up over all tasks
+	ListDead     = api.ListDead     // narrows a look-up of dead tasks
+	AskForecast  = api.AskForecast  // asks how many tasks are due when
+	Change       = api.Change       // asks for another time, attribute or timeout
+	ChangeOption = api.ChangeOption // is a condition of a change
+	Condition    = api.Condition    // what the ChangeOptions ask for
+	Audit        = api.Audit        // narrows a look-up of the audit
+	Pause        = api.AskPause     // why and how long the tasks of a business type do not start
+	AskLease     = api.AskLease     // asks for tasks of a pull type
 )
+
+// Values of Submit.OnDuplicate and Submit.Past; see package api.
+const (
+	Keep   = api.Keep
+	Again  = api.Again
+	Move   = api.Move
+	Refuse = api.Refuse
+	Fire   = api.Fire
+)
+
+// IfMatch makes a change only if the task is still in one of these states; see api.IfMatch.
+func IfMatch(etags ...string) ChangeOption { return api.IfMatch(etags...) }
+
+var _ api.Center = (*Client)(nil)
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
@@ -160,8 +187,8 @@ func checkFilter(body any) error {
 		texts = map[string]string{"reason": b.Reason}
 	}
 	for field, text := range texts {
-		if !utf8.ValidString(text) {
-			return notText(field)
+		if err := api.CheckText(field, text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -174,11 +201,7 @@ func (c *Client) send(ctx context.Context, base, method, path string, body []byt
 		return 0, err
 	}
 	maps.Copy(r.Header, c.header)
-	var condition Condition
-	for _, o := range opts {
-		o(&condition)
-	}
-	if condition.IfMatch != nil {
+	if condition := api.ConditionOf(opts); condition.IfMatch != nil {
 		r.Header["If-Match"] = condition.IfMatch
 	}
 	if body != nil {

@@ -10,16 +10,6 @@ import (
 	"github.com/timeoutcenter/toc/api"
 )
 
-// ListDead narrows a look-up of dead tasks.
-type ListDead struct {
-	BizType string    // name; empty: all
-	Error   string    // a part of last_error, with its upper and lower case; empty: all
-	Since   time.Time // died (gmt_modified) at this time or later; zero: no bound
-	Until   time.Time // died before this time; zero: no bound
-	Limit   int       // 1 to 1000; 0: 100
-	Cursor  string    // the NextCursor of the page before; empty: the first page
-}
-
 // ListDead looks up dead tasks, table by table, in each by job_id.
 func (c *Client) ListDead(ctx context.Context, q ListDead) (Page, error) {
 	var p Page
@@ -74,14 +64,6 @@ func (c *Client) UndoOperation(ctx context.Context, id uint64) (out Operation, e
 func (c *Client) StopOperation(ctx context.Context, id uint64) (out Operation, err error) {
 	_, err = c.do(ctx, http.MethodPost, "/v1/operations/"+strconv.FormatUint(id, 10)+"/stop", nil, &out)
 	return out, err
-}
-
-// Audit narrows a look-up of the audit.
-type Audit struct {
-	Actor, Action string    // empty: all
-	From, To      time.Time // at or after From, and before To; zero: no bound
-	Limit         int       // 1 to 1000; 0: 100
-	Cursor        string    // the NextCursor of the page before; empty: the first page
 }
 
 // Audit looks up who did what, the latest first.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/timeoutcenter/toc/api"
 )
@@ -36,24 +35,17 @@ const (
 	SettledUnavailable = api.SettledUnavailable // it cannot be decided now: send it again
 )
 
-// AskLease asks for tasks of a pull type.
-type AskLease struct {
-	Max  int           // at most so many: 1 to 256; 0: 1
-	Wait time.Duration // for one to fall due: 0 to 60 s
-	TTR  time.Duration // length of the lease of a task that sets no timeout: 100 ms to 24 h; 0: as the type says
-}
-
 // Lease leases due tasks of a business type whose processor is pull. Without any it waits, and returns an empty list in
 // the end. Each task must be settled before ExpiresAt; then it is handed out again, or dead after max_retries. ctx should
 // allow for Wait: a caller that gives up earlier may have been given tasks that nobody works on until then.
 func (c *Client) Lease(ctx context.Context, bizType string, q AskLease) (Leased, error) {
 	var out Leased
 	_, err := c.do(ctx, http.MethodPost, "/v1/biz-types/"+url.PathEscape(bizType)+"/lease",
-		q.request(), &out)
+		leaseRequest(q), &out)
 	return out, err
 }
 
-func (q AskLease) request() api.LeaseRequest {
+func leaseRequest(q AskLease) api.LeaseRequest {
 	r := api.LeaseRequest{Max: max(1, q.Max), Wait: (*api.Duration)(&q.Wait)}
 	if q.TTR != 0 {
 		r.TTR = (*api.Duration)(&q.TTR)

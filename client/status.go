@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/timeoutcenter/toc/api"
 )
@@ -48,21 +47,6 @@ func (c *Client) Unanswered(ctx context.Context) (questions []uint64, err error)
 		questions = append(questions, uint64(q))
 	}
 	return questions, err
-}
-
-// Pause says why and how long the tasks of a business type do not start.
-type Pause struct {
-	Reason string    // at most 255 characters
-	Until  time.Time // when the pause ends without a Resume; zero: it does not
-}
-
-// Request is the body that asks for it.
-func (p Pause) Request() api.PauseRequest {
-	r := api.PauseRequest{Reason: p.Reason}
-	if !p.Until.IsZero() {
-		r.Until = &p.Until
-	}
-	return r
 }
 
 // Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until

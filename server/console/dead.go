@@ -67,7 +67,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	after, _, err := intake.CursorOf(api.ListDead, f.text("cursor"))
+	after, _, err := intake.CursorOf(api.CursorDead, f.text("cursor"))
 	if f.err != nil || err != nil {
 		return wrong(firstOf(f.err, err))
 	}
@@ -87,7 +87,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	if err != nil {
 		return wrong(err)
 	}
-	shown := list.Wire(c.desk.Types(), api.ListDead)
+	shown := list.Wire(c.desk.Types(), api.CursorDead)
 	b.Start = "/console/dead" + b.query()
 	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
 		b.Next = "/console/dead" + b.query("cursor", shown.NextCursor)

@@ -111,7 +111,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	after, asOf, err := intake.CursorOf(api.ListTasks, f.text("cursor"))
+	after, asOf, err := intake.CursorOf(api.CursorTasks, f.text("cursor"))
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return err
 	}
-	shown := got.Wire(c.desk.Types(), api.ListTasks)
+	shown := got.Wire(c.desk.Types(), api.CursorTasks)
 	b.Tasks, b.Words = shown.Tasks, "Tasks of this biz_id in the order of their submission."
 	b.next(shown.NextCursor)
 	return nil

@@ -25,7 +25,7 @@ type listDeadInput struct {
 func (a *handlers) listDead(ctx context.Context, in *listDeadInput) (*output[api.Page], error) {
 	p, err := a.desk.ListDead(ctx, intake.Dead{BizType: in.BizType, Error: in.Error, Since: in.Since.Time, Until: in.Until.Time},
 		in.Cursor.after, in.Limit)
-	return a.page(ctx, api.ListDead, p, err)
+	return a.page(ctx, api.CursorDead, p, err)
 }
 
 type deadGroupsInput struct {

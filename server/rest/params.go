@@ -35,7 +35,7 @@ type deadCursor struct{ after uint64 }
 
 // UnmarshalText reads a next_cursor.
 func (c *deadCursor) UnmarshalText(text []byte) (err error) {
-	c.after, _, err = api.ParseCursor(api.ListDead, text)
+	c.after, _, err = api.ParseCursor(api.CursorDead, text)
 	return err
 }
 

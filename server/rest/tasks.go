@@ -156,14 +156,14 @@ func (a *handlers) list(ctx context.Context, in *listInput) (*output[api.Page], 
 	if err != nil {
 		return nil, &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
-	after, asOf, err := intake.CursorOf(api.ListTasks, in.Cursor)
+	after, asOf, err := intake.CursorOf(api.CursorTasks, in.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	p, err := a.desk.List(ctx, intake.List{
 		BizID: bizID.Number, BizKey: bizID.Key, BizType: in.BizType, Status: status, After: after, AsOf: asOf, Limit: in.Limit,
 	})
-	return a.page(ctx, api.ListTasks, p, err)
+	return a.page(ctx, api.CursorTasks, p, err)
 }
 
 // listAll reads the tables of all shards.
