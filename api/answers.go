@@ -20,6 +20,8 @@ type BatchError struct {
 	Message string `json:"message" doc:"What would be right."`
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running" doc:"Why the first task could not be moved."`
 	Retry   bool   `json:"retry,omitempty" doc:"Nothing is wrong with the task: submit it again."`
+	// Cause is the error itself, in the process of the center.
+	Cause error `json:"-"`
 }
 
 // Page is a part of a list of tasks.
@@ -43,12 +45,18 @@ type Redriven struct {
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
+// Goes reports whether an operation goes on.
+func (r Redriven) Goes() bool { return r.Operation != 0 }
+
 // Discarded answers a discard of many tasks.
 type Discarded struct {
 	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
 	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run, and with a rate."`
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
+
+// Goes reports whether an operation goes on.
+func (r Discarded) Goes() bool { return r.Operation != 0 }
 
 // Forecast is how many tasks are due when.
 type Forecast struct {
@@ -79,6 +87,9 @@ type Retried struct {
 	Retried   int `json:"retried" doc:"Of those, the ones that run now." example:"341"`
 	Operation ID  `json:"operation,omitzero" doc:"The operation that goes on to retry them." example:"1886427354112000001"`
 }
+
+// Goes reports whether an operation goes on.
+func (r Retried) Goes() bool { return r.Operation != 0 }
 
 // DeadGroups sums up dead tasks by their error.
 type DeadGroups struct {

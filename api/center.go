@@ -36,6 +36,9 @@ type Center interface {
 	DiscardDead(ctx context.Context, r DeadRequest) (Discarded, error)
 	Retry(ctx context.Context, bizType string, rate float64) (Retried, error)
 
+	Pause(ctx context.Context, bizType string, p AskPause) (BizType, error)
+	Resume(ctx context.Context, bizType string) (BizType, error)
+
 	Operations(ctx context.Context, limit int) ([]Operation, error)
 	Operation(ctx context.Context, id uint64) (Operation, error)
 	StopOperation(ctx context.Context, id uint64) (Operation, error)
@@ -265,6 +268,9 @@ func (p AskPause) Request() PauseRequest {
 	}
 	return r
 }
+
+// Pause is what r asks for.
+func (r *PauseRequest) Pause() AskPause { return AskPause{r.Reason, timeOf(r.Until)} }
 
 // AskLease asks for tasks of a pull type.
 type AskLease struct {

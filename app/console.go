@@ -11,7 +11,6 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
@@ -23,34 +22,21 @@ func (a *App) newConsole() *console.Console {
 		return nil
 	}
 	return console.New(console.Config{
-		Node: a.node, Desk: a.service, Operator: consoleOperator{a}, Center: consoleCenter{status{a}},
+		Node: a.node, Center: a.service, Status: consoleCenter{status{a}},
 		Tokens: a.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
 	})
-}
-
-// consoleOperator changes business types for the console.
-type consoleOperator struct{ *App }
-
-// Pause implements console.Operator.
-func (o consoleOperator) Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error) {
-	return o.decide(ctx, bizType, intake.ByConsole, p)
-}
-
-// Resume implements console.Operator.
-func (o consoleOperator) Resume(ctx context.Context, bizType string) (api.BizType, error) {
-	return o.resume(ctx, bizType, intake.ByConsole)
 }
 
 // consoleCenter gives the console the state of the nodes.
 type consoleCenter struct{ status }
 
-// OfType implements console.Center.
+// OfType implements console.Status.
 func (c consoleCenter) OfType(b task.BizType) metrics.OfType { return c.metrics.OfType(b) }
 
 // pulsesWithin is how long Pulses waits for the other nodes.
 const pulsesWithin = time.Second
 
-// Pulses implements console.Center.
+// Pulses implements console.Status.
 func (c consoleCenter) Pulses(ctx context.Context) []console.NodePulse {
 	ctx, cancel := context.WithTimeout(ctx, pulsesWithin)
 	defer cancel()

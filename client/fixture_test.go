@@ -55,7 +55,7 @@ func newCenter(t *testing.T, tokens ...string) *center {
 		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
 		Now: time.Now,
 	})
-	server := httptest.NewServer(rest.New(rest.Config{Desk: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
+	server := httptest.NewServer(rest.New(rest.Config{Center: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
 	t.Cleanup(server.Close)
 	c := &center{Client: client.New(server.URL + "/"), url: server.URL, store: s}
 	t.Cleanup(c.CloseIdleConnections)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -46,29 +47,57 @@ func (s *Service) checkOperations(ctx context.Context, undo bool) error {
 }
 
 // startOperation starts a change of dead tasks at a rate.
-func (s *Service) startOperation(ctx context.Context, kind string, c ChangeDead, f store.DeadFilter) (ChangedDead, error) {
+func (s *Service) startOperation(ctx context.Context, kind string, r api.DeadRequest, f store.DeadFilter) (changedDead, error) {
 	if err := s.checkOperations(ctx, false); err != nil {
-		return ChangedDead{}, err
+		return changedDead{}, err
 	}
-	o := store.Operation{Kind: kind, Actor: actorOf(ctx), Filter: f, Limit: c.Limit, Rate: c.Rate, Started: task.CeilMilli(s.cfg.Now())}
+	o := store.Operation{Kind: kind, Actor: actorOf(ctx), Filter: f, Limit: r.Limit, Rate: r.Rate, Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartOperation(ctx, &o); err != nil {
-		return ChangedDead{}, err
+		return changedDead{}, err
 	}
-	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: kind, Target: c.BizType, Count: o.Matched, Detail: c.detail(o.ID)})
-	return ChangedDead{Matched: o.Matched, Operation: o.ID}, nil
+	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: kind, Target: r.BizType, Count: o.Matched, Detail: detail(&r, o.ID)})
+	return changedDead{matched: o.Matched, operation: api.ID(o.ID)}, nil
 }
 
-// Operations returns the latest operations, the latest first; limit as in List.
-func (s *Service) Operations(ctx context.Context, limit int) ([]store.Operation, error) {
+// Operations lists the latest operations, the latest first; limit as in List.
+func (s *Service) Operations(ctx context.Context, limit int) ([]api.Operation, error) {
 	limit, err := pageLimit(limit)
 	if err != nil {
 		return nil, err
 	}
-	return s.cfg.Store.Operations(ctx, 0, limit)
+	list, err := s.cfg.Store.Operations(ctx, 0, limit)
+	out := make([]api.Operation, len(list))
+	for i := range list {
+		out[i] = s.shownOperation(&list[i])
+	}
+	return out, err
 }
 
-// Operation returns an operation; task.ErrNotFound if there is none.
-func (s *Service) Operation(ctx context.Context, id uint64) (store.Operation, error) {
+// shownOperation is an operation as callers see it.
+func (s *Service) shownOperation(o *store.Operation) api.Operation {
+	out := api.Operation{ID: api.ID(o.ID), Kind: o.Kind, Undoes: api.ID(o.Undoes), By: o.Actor, Rate: o.Rate, State: o.State,
+		Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
+		Started: api.Time(o.Started), Ended: api.Time(o.Ended),
+		Filter: api.OperationFilter{Error: o.Filter.Error, Since: api.Time(o.Filter.Since), Until: api.Time(o.Filter.Until), Limit: o.Limit}}
+	if o.Filter.BizType != nil {
+		out.Filter.BizType = s.Types().NameOf(*o.Filter.BizType)
+	}
+	if o.Kind == store.OperationRetry {
+		out.Filter.Until = api.Time{} // of the next runs
+	}
+	return out
+}
+
+// Operation reads an operation; task.ErrNotFound if there is none.
+func (s *Service) Operation(ctx context.Context, id uint64) (api.Operation, error) {
+	o, err := s.operation(ctx, id)
+	if err != nil {
+		return api.Operation{}, err
+	}
+	return s.shownOperation(&o), nil
+}
+
+func (s *Service) operation(ctx context.Context, id uint64) (store.Operation, error) {
 	if id == 0 {
 		return store.Operation{}, task.ErrNotFound
 	}
@@ -84,13 +113,13 @@ func (s *Service) Operation(ctx context.Context, id uint64) (store.Operation, er
 
 // StopOperation stops an operation, and returns it. One that has ended stays as it is. The node that runs it may be in
 // the middle of a step: nothing is changed after that.
-func (s *Service) StopOperation(ctx context.Context, id uint64) (store.Operation, error) {
-	if _, err := s.Operation(ctx, id); err != nil {
-		return store.Operation{}, err
+func (s *Service) StopOperation(ctx context.Context, id uint64) (api.Operation, error) {
+	if _, err := s.operation(ctx, id); err != nil {
+		return api.Operation{}, err
 	}
 	stopped, err := s.cfg.Store.StopOperation(ctx, id, s.cfg.Now())
 	if err != nil {
-		return store.Operation{}, err
+		return api.Operation{}, err
 	}
 	o, err := s.Operation(ctx, id)
 	if stopped {

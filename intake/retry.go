@@ -1,9 +1,11 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/store"
 )
@@ -25,10 +27,10 @@ func (s *Service) lastRetry(bizType *uint64) time.Time {
 	return s.cfg.Now().Add(longest)
 }
 
-// RetryFailing makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
+// Retry makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
 // rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. The error of an unknown name is
 // a task.UnknownTypeError.
-func (s *Service) RetryFailing(ctx context.Context, bizType string, rate float64) (answer ChangedDead, err error) {
+func (s *Service) Retry(ctx context.Context, bizType string, rate float64) (answer api.Retried, err error) {
 	b, err := s.Types().Find(bizType)
 	if err != nil {
 		return answer, err
@@ -36,24 +38,21 @@ func (s *Service) RetryFailing(ctx context.Context, bizType string, rate float64
 	if err := checkRate(rate); err != nil {
 		return answer, err
 	}
-	ask := ChangeDead{Dead: Dead{BizType: b.Name}, Rate: rate}
-	f := store.DeadFilter{BizType: &b.ID, Until: s.lastRetry(&b.ID)}
-	if rate > 0 {
-		return s.startOperation(ctx, store.OperationRetry, ask, f)
-	}
-	ask.Rate = MaxRate
-	if answer, err = s.startOperation(ctx, store.OperationRetry, ask, f); err != nil {
+	started, err := s.startOperation(ctx, store.OperationRetry, api.DeadRequest{BizType: b.Name, Rate: cmp.Or(rate, MaxRate)},
+		store.DeadFilter{BizType: &b.ID, Until: s.lastRetry(&b.ID)})
+	answer = api.Retried{Matched: started.matched, Operation: started.operation}
+	if err != nil || rate > 0 {
 		return answer, err
 	}
 	for end := time.Now().Add(retryWait); time.Now().Before(end); {
 		if err := wait.For(ctx, retryLook); err != nil {
 			return answer, err
 		}
-		o, err := s.Operation(ctx, answer.Operation)
+		o, err := s.operation(ctx, uint64(answer.Operation))
 		if err != nil {
 			return answer, err
 		}
-		if answer.Changed = o.Done; o.State != store.OperationRunning {
+		if answer.Retried = o.Done; o.State != store.OperationRunning {
 			answer.Operation = 0
 			return answer, nil
 		}

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
 )
 
@@ -19,7 +20,7 @@ type ownTrace struct {
 	kept string
 }
 
-func (s *Service) traceSubmits(ctx context.Context, requests []Submit) (t submitTraces) {
+func (s *Service) traceSubmits(ctx context.Context, requests []api.Submit) (t submitTraces) {
 	for i := range requests {
 		if came, ok := tracing.WithRemote(ctx, requests[i].Trace); ok {
 			if t.own == nil {
@@ -44,21 +45,21 @@ func (t *submitTraces) of(i int) string {
 }
 
 // end ends the spans.
-func (t *submitTraces) end(requests []Submit, results []Submitted) {
+func (t *submitTraces) end(requests []api.Submit, results []submitted) {
 	if t.shared == nil && len(t.own) == 0 {
 		return
 	}
 	for i, own := range t.own {
-		own.span.EndSubmit(requests[i].BizType, results[i].Task.JobID, results[i].Err)
+		own.span.EndSubmit(requests[i].BizType, results[i].task.JobID, results[i].err)
 	}
 	if len(requests) == 1 {
-		t.shared.EndSubmit(requests[0].BizType, results[0].Task.JobID, results[0].Err)
+		t.shared.EndSubmit(requests[0].BizType, results[0].task.JobID, results[0].err)
 		return
 	}
 	var failed error
 	for i := range results {
 		if _, own := t.own[i]; !own && failed == nil {
-			failed = results[i].Err
+			failed = results[i].err
 		}
 	}
 	t.shared.EndBatch(len(requests)-len(t.own), failed)

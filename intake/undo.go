@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -13,36 +14,36 @@ import (
 
 // UndoOperation starts an operation that takes another one back: the tasks that it has redriven or discarded are dead
 // again. Tasks that have started or changed since stay as they are. The other one is stopped first. It returns the new operation.
-func (s *Service) UndoOperation(ctx context.Context, id uint64) (store.Operation, error) {
-	other, err := s.Operation(ctx, id)
+func (s *Service) UndoOperation(ctx context.Context, id uint64) (api.Operation, error) {
+	other, err := s.operation(ctx, id)
 	if err != nil {
-		return store.Operation{}, err
+		return api.Operation{}, err
 	}
 	if other.Kind == store.OperationUndo {
-		return store.Operation{}, &task.FieldError{Field: "id",
+		return api.Operation{}, &task.FieldError{Field: "id",
 			Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
 	}
 	if other.Kind == store.OperationRetry {
-		return store.Operation{}, &task.FieldError{Field: "id",
+		return api.Operation{}, &task.FieldError{Field: "id",
 			Message: fmt.Sprintf("operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead",
 				id)}
 	}
 	if err := s.checkOperations(ctx, true); err != nil {
-		return store.Operation{}, err
+		return api.Operation{}, err
 	}
 	if other.State == store.OperationRunning {
 		if _, err := s.StopOperation(ctx, id); err != nil {
-			return store.Operation{}, err
+			return api.Operation{}, err
 		}
 	}
 	o := store.Operation{Kind: store.OperationUndo, Undoes: id, Actor: actorOf(ctx), Filter: other.Filter,
 		Started: task.CeilMilli(s.cfg.Now())}
 	if err := s.cfg.Store.StartUndo(ctx, &o); err != nil {
-		return store.Operation{}, err
+		return api.Operation{}, err
 	}
 	s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "undo", Target: strconv.FormatUint(id, 10), Count: o.Matched,
 		Detail: strconv.FormatUint(o.ID, 10)})
-	return o, nil
+	return s.shownOperation(&o), nil
 }
 
 // UndoTasks takes back those tasks of an operation that are in partitions of this node. Tasks that run are skipped.

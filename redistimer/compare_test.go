@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/store"
@@ -32,10 +32,10 @@ func TestSlotsAreComparedWithRows(t *testing.T) {
 			got := n.submit(100+i, 6*time.Second)
 			switch i % 3 {
 			case 0:
-				require.NoError(t, n.desk.CancelIf(t.Context(), got.JobID, nil))
+				require.NoError(t, n.desk.Cancel(t.Context(), got.JobID))
 			case 1:
-				when := intake.In(time.Hour / 2)
-				_, err := n.desk.Reschedule(t.Context(), got.JobID, intake.Change{When: &when})
+				when := time.Hour / 2
+				_, err := n.desk.Reschedule(t.Context(), got.JobID, api.Change{Delay: &when})
 				require.NoError(t, err)
 			}
 			time.Sleep(10 * time.Millisecond) // in a bubble

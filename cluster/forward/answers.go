@@ -27,8 +27,8 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 		conflict.JobID = jobID
 		return true, conflict
 	case errors.As(err, &changed) && errors.As(err, &refused):
-		if changed.Task, err = n.row(*refused.Task, jobID); err == nil {
-			return true, changed
+		if _, err = of(jobID)(*refused.Task, nil); err == nil {
+			return true, refused
 		}
 	case errors.As(err, &field):
 		return true, field
@@ -49,23 +49,19 @@ func (n *node) stopping() error { return intake.NotBegun("node %q: this node is 
 // errAnswer is a positive answer that does not fit the question.
 var errAnswer = errors.New("its answer makes no sense here")
 
-// row checks an answered task: it must be the one in question.
-func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) {
-	if uint64(answered.JobID) != jobID {
-		return t, fmt.Errorf("%w: it is another task", errAnswer)
-	}
-	b, known := n.cfg.Catalog.Load().ByName(answered.BizType)
-	if !known { // removed from the configuration: the answer has its id
-		id, err := api.ParseID(answered.BizType)
-		if err != nil {
-			return t, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
+// of checks an answered task: it must be the one in question.
+func of(jobID uint64) func(t api.Task, err error) (api.Task, error) {
+	return func(t api.Task, err error) (api.Task, error) {
+		_, unknown := task.ParseStatus(t.Status)
+		switch {
+		case err != nil:
+		case uint64(t.JobID) != jobID:
+			err = fmt.Errorf("%w: it is another task", errAnswer)
+		case unknown != nil:
+			err = fmt.Errorf("%w: its status is unknown", errAnswer)
 		}
-		b.ID = uint64(id)
+		return t, err
 	}
-	if t, err = answered.Task(b.ID); err != nil {
-		err = fmt.Errorf("%w: its status is unknown", errAnswer)
-	}
-	return t, err
 }
 
 // reason says why there is no answer, without any bytes of it.

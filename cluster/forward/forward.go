@@ -27,7 +27,6 @@ import (
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // Cluster is the part of the cluster that a Forwarder uses; see cluster.Consul.
@@ -48,7 +47,6 @@ type Config struct {
 	Proof *peerproof.Prover
 	// Cluster has the owners of partitions.
 	Cluster Cluster
-	Catalog *task.Catalog // the business types in force, for the names in answers
 	// Timeout bounds each request as a whole. Defaults to 2 s.
 	Timeout time.Duration
 	Dial    outside.Dial // makes the connections; nil: that of package net

@@ -96,7 +96,9 @@ func TestWhereATaskRuns(t *testing.T) {
 	one := "/v1/tasks/" + v["job_id"].(string)
 	require.NotContains(t, call(c, "GET", one, "").read(t, 200), "running")
 
-	row, err := c.desk.ByKey(t.Context(), keyOf("42", "k"))
+	found, err := c.desk.GetByKey(t.Context(), keyOf("42", "k"))
+	require.NoError(t, err)
+	row, err := found.Task(1)
 	require.NoError(t, err)
 	due := row
 	due.ActionTime = time.Now().Add(-time.Second)

@@ -17,13 +17,14 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // body is embedded by the input of a route that takes a body of type T, a struct.
 // huma calls Resolve before the handler.
 type body[T any] struct{ sent T }
+
+func (b *body[T]) get() T { return b.sent }
 
 // Resolve reads the request's body.
 func (b *body[T]) Resolve(ctx huma.Context) []error {
@@ -50,19 +51,19 @@ func (b *body[T]) Resolve(ctx huma.Context) []error {
 }
 
 // ReadSubmit reads the body of POST /v1/tasks from elsewhere. Its error is a task.FieldError: the first fault.
-func ReadSubmit(value []byte) (intake.Submit, error) {
+func ReadSubmit(value []byte) (api.Submit, error) {
 	value = bytes.TrimSpace(value)
 	if len(value) == 0 {
-		return intake.Submit{}, &task.FieldError{Message: "the body is empty; send a JSON object"}
+		return api.Submit{}, &task.FieldError{Message: "the body is empty; send a JSON object"}
 	}
 	if err := check(value); err != nil {
-		return intake.Submit{}, &task.FieldError{Message: "the body " + err.Error()}
+		return api.Submit{}, &task.FieldError{Message: "the body " + err.Error()}
 	}
 	var r api.SubmitRequest
 	if faults := fill(&r, value); len(faults) > 0 {
-		return intake.Submit{}, &task.FieldError{Field: faults[0].field, Message: faults[0].message}
+		return api.Submit{}, &task.FieldError{Field: faults[0].field, Message: faults[0].message}
 	}
-	return intake.SubmitOf(&r), nil
+	return r.Submit(), nil
 }
 
 // bodyType is the type of the body in the documentation.

@@ -3,7 +3,6 @@ package rest_test
 import (
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -153,7 +152,7 @@ func TestDigitsThatAreNoNumber(t *testing.T) {
 		require.NoError(t, err)
 		again, err := c.desk.Submit(t.Context(), s) // as from Kafka
 		require.NoError(t, err)
-		require.Equal(t, job, strconv.FormatUint(again.Task.JobID, 10), id)
+		require.Equal(t, job, again.Task.JobID.String(), id)
 		a := call(c, "POST", "/youzan", `{"command":"add","topic":"order_close","id":`+id+`,"delay":5}`).read(t, 200)
 		require.Equal(t, job, a["job_id"], id)
 	}

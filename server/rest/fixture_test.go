@@ -79,7 +79,7 @@ func centerOf(t testing.TB, types *task.Catalog) *center {
 		Now: time.Now,
 	})
 	c.Handler = rest.New(rest.Config{
-		Desk: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
+		Center: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
 	})
 	return c
 }
@@ -89,7 +89,7 @@ type calm struct{}
 
 func (calm) Cluster(context.Context) (api.Cluster, error) {
 	return api.Cluster{Node: "n1", Partitions: 4, Nodes: []api.Node{
-		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081"},
+		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081", Partitions: []int{}},
 	}}, nil
 }
 
@@ -101,7 +101,9 @@ func (calm) Pulse(context.Context) api.Pulse {
 	return api.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 }
 
-func (calm) Ready(context.Context) api.Readiness { return api.Readiness{Ready: true} }
+func (calm) Ready(context.Context) api.Readiness {
+	return api.Readiness{Ready: true, Degraded: []string{}}
+}
 
 // answer is what came back.
 type answer struct {
@@ -216,6 +218,6 @@ func jsonOf(t testing.TB, v any) string {
 	return string(text)
 }
 
-func keyOf(bizID, dedupKey string) intake.Key {
-	return intake.Key{BizType: "order_close", BizKey: bizID, DedupKey: dedupKey}
+func keyOf(bizID, dedupKey string) api.Key {
+	return api.Key{BizType: "order_close", BizKey: bizID, DedupKey: dedupKey}
 }

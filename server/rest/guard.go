@@ -27,7 +27,7 @@ var nosniff = []string{"nosniff"}
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
-	answer := &answer{ResponseWriter: w}
+	answer := &response{ResponseWriter: w}
 	start := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
@@ -88,7 +88,7 @@ func (g *guard) route(r *http.Request) string {
 
 // panicked answers 500. If an answer has begun already there is no way but to
 // cut it off.
-func (g *guard) panicked(w *answer, r *http.Request, p any) {
+func (g *guard) panicked(w *response, r *http.Request, p any) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
@@ -99,15 +99,15 @@ func (g *guard) panicked(w *answer, r *http.Request, p any) {
 	writeProblem(w, newProblem(http.StatusInternalServerError, detailInternal))
 }
 
-// answer remembers whether an answer has begun, and with which status.
-type answer struct {
+// response remembers whether an answer has begun, and with which status.
+type response struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader begins the answer; a second call does nothing. Who is not let in loses the connection: the server would wait
 // for the rest of the request.
-func (a *answer) WriteHeader(status int) {
+func (a *response) WriteHeader(status int) {
 	if a.status != 0 {
 		return
 	}
@@ -121,7 +121,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // Write gives a client that does not take a long answer less time than the server would.
-func (a *answer) Write(p []byte) (int, error) {
+func (a *response) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if len(p) > longAnswer {
 		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(bodyPatience(int64(len(p)))))
@@ -130,4 +130,4 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // Unwrap serves http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *response) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -45,7 +45,7 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 	}), refused)
 }
 
-// fromPeer marks the context of a forwarded request for the desk.
+// fromPeer marks the context of a forwarded request for the center.
 func fromPeer(ctx huma.Context) huma.Context {
 	r, _ := humago.Unwrap(ctx)
 	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
@@ -59,26 +59,22 @@ type unansweredInput struct {
 	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
 }
 
-func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[api.Unanswered], error) {
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
-		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
+		return api.Unanswered{}, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
 	}
 	said := api.Unanswered{Questions: []api.ID{}}
 	for _, q := range a.cfg.Unanswered(node) {
 		said.Questions = append(said.Questions, api.ID(q))
 	}
-	return &output[api.Unanswered]{said}, nil
+	return said, nil
 }
 
-func (a *handlers) shareLimits(_ context.Context, in *body[api.LimitsRequest]) (*output[api.LimitsAnswer], error) {
-	return &output[api.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
-}
-
-func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (*output[api.Woken], error) {
+func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (api.Woken, error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {
 		jobIDs[i] = uint64(id)
 	}
-	return &output[api.Woken]{api.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
+	return api.Woken{Taken: a.center.Wake(ctx, jobIDs)}, nil
 }

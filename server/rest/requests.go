@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 )
 
 // missing returns a fault for each field that was not given but is needed, and for fields that were given against a rule.
@@ -83,7 +82,7 @@ type batch struct {
 
 // batchItem is a task of a batch, or its first fault.
 type batchItem struct {
-	submit intake.Submit
+	submit api.Submit
 	fault  *fault
 }
 
@@ -93,6 +92,6 @@ func (b *batchItem) read(value []byte) error {
 		b.fault = &faults[0]
 		return nil
 	}
-	b.submit = intake.SubmitOf(&r)
+	b.submit = r.Submit()
 	return nil
 }

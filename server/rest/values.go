@@ -83,18 +83,18 @@ func readText(field any, s string) (err error) {
 	case *api.BizID:
 		*field, err = api.ParseBizID(s)
 	case *api.OnDuplicate:
-		*field, err = api.OnDuplicate(s), oneOf(s, intake.Keep, intake.Move, intake.Again)
+		*field, err = api.OnDuplicate(s), oneOf(s, api.Keep, api.Move, api.Again)
 	case *api.Do:
 		*field, err = api.Do(s), oneOf(s, api.Dos...)
 	case *api.Past:
-		*field, err = api.Past(s), oneOf(s, intake.Fire, intake.Refuse)
+		*field, err = api.Past(s), oneOf(s, api.Fire, api.Refuse)
 	case **time.Time:
 		*field, err = readTime(s)
 	case **api.Duration:
 		var d api.Duration
 		d, err = readDuration(s)
 		*field = new(d)
-	case *api.Duration: // a time-out or ttr: the desk checks its bounds, but takes 0s for none
+	case *api.Duration: // a time-out or ttr: the center checks its bounds, but takes 0s for none
 		if *field, err = readDuration(s); err == nil && *field == 0 {
 			err = errors.New("0s is out of range; give more, or leave it out")
 		}
