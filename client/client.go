@@ -23,8 +23,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
-	"slices"
 	"sync/atomic"
 
 	"github.com/timeoutcenter/toc/api"
@@ -81,10 +79,35 @@ const (
 	Fire   = api.Fire
 )
 
+// The shapes that consumers of pull types get and send, as package api declares them.
+type (
+	Leased       = api.LeaseAnswer // tasks that a consumer has for a while
+	LeasedTask   = api.LeasedTask  // one of them
+	LeaseID      = api.Lease       // names the hand-out of a task
+	Settlement   = api.Settlement  // what a consumer does with a lease
+	SettleResult = api.Settled     // what became of a settlement
+)
+
+// Values of Settlement.Do.
+const (
+	Ack    = "ack"    // the task is processed
+	Nack   = "nack"   // the run has failed: the task is tried again, or dead after max_retries
+	Extend = "extend" // the lease ends later
+	Reject = "reject" // the task is cancelled
+	// Release says that nobody has begun the task: it is due again at once, and this was no attempt.
+	Release = "release"
+)
+
+// Values of SettleResult.Result.
+const (
+	SettledOK          = api.SettledOK
+	SettledLost        = api.SettledLost        // the lease is over or was settled before: nothing was changed
+	SettledInvalid     = api.SettledInvalid     // this is no lease
+	SettledUnavailable = api.SettledUnavailable // it cannot be decided now: send it again
+)
+
 // IfMatch makes a change only if the task is still in one of these states; see api.IfMatch.
 func IfMatch(etags ...string) ChangeOption { return api.IfMatch(etags...) }
-
-var _ api.Center = (*Client)(nil)
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
@@ -148,17 +171,6 @@ func New(baseURL string, opts ...Option) *Client {
 
 // CloseIdleConnections closes the connections that no call uses now.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
-
-// query writes names and values, which take turns; an empty value is left out.
-func query(namesAndValues ...string) string {
-	q := url.Values{}
-	for pair := range slices.Chunk(namesAndValues, 2) {
-		if pair[1] != "" {
-			q.Set(pair[0], pair[1])
-		}
-	}
-	return "?" + q.Encode()
-}
 
 // do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, out any, opts ...ChangeOption) (status int, err error) {
