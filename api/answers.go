@@ -38,6 +38,12 @@ type Cancelled struct {
 // OutcomeCancelled says that a task never fires.
 const OutcomeCancelled = "cancelled"
 
+// Changed is what became of a change of many tasks.
+type Changed interface {
+	// Counts are how many tasks matched, how many of them were changed, and the operation that goes on to change them; 0: none does.
+	Counts() (matched, changed int, operation ID)
+}
+
 // Redriven answers a redrive of many tasks.
 type Redriven struct {
 	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
@@ -45,8 +51,10 @@ type Redriven struct {
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
-// Goes reports whether an operation goes on.
-func (r Redriven) Goes() bool { return r.Operation != 0 }
+// Counts implements Changed.
+func (r Redriven) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Redriven, r.Operation
+}
 
 // Discarded answers a discard of many tasks.
 type Discarded struct {
@@ -55,8 +63,10 @@ type Discarded struct {
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
-// Goes reports whether an operation goes on.
-func (r Discarded) Goes() bool { return r.Operation != 0 }
+// Counts implements Changed.
+func (r Discarded) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Discarded, r.Operation
+}
 
 // Forecast is how many tasks are due when.
 type Forecast struct {
@@ -88,8 +98,10 @@ type Retried struct {
 	Operation ID  `json:"operation,omitzero" doc:"The operation that goes on to retry them." example:"1886427354112000001"`
 }
 
-// Goes reports whether an operation goes on.
-func (r Retried) Goes() bool { return r.Operation != 0 }
+// Counts implements Changed.
+func (r Retried) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Retried, r.Operation
+}
 
 // DeadGroups sums up dead tasks by their error.
 type DeadGroups struct {

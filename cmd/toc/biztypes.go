@@ -81,14 +81,7 @@ attempts stay as they are. It is an operation, with --rate at that rate.`,
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Retried, error) {
 			return c.Retry(ctx, bizType, perSecond)
 		},
-			func(w io.Writer, got client.Retried) error {
-				text := fmt.Sprintf("matched %d, retried %d", got.Matched, got.Retried)
-				if got.Operation != 0 {
-					text = fmt.Sprintf("matched %d, operation %s", got.Matched, got.Operation)
-				}
-				_, err := fmt.Fprintln(w, text)
-				return err
-			})
+			func(w io.Writer, got client.Retried) error { return showChanged(w, "retried", "", got) })
 	}
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 )
 
@@ -72,19 +73,11 @@ func deadGroupsCommand(now func() time.Time) *cobra.Command {
 }
 
 func deadRedriveCommand(now func() time.Time) *cobra.Command {
-	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven",
-		func(ctx context.Context, c *client.Client, asked client.RedriveDead) (deadChanged, error) {
-			got, err := c.RedriveDead(ctx, asked)
-			return deadChanged{got.Matched, got.Redriven, got.Operation}, err
-		})
+	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven", (*client.Client).RedriveDead)
 }
 
 func deadDiscardCommand(now func() time.Time) *cobra.Command {
-	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
-		func(ctx context.Context, c *client.Client, asked client.DiscardDead) (deadChanged, error) {
-			got, err := c.DiscardDead(ctx, asked)
-			return deadChanged{got.Matched, got.Discarded, got.Operation}, err
-		})
+	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded", (*client.Client).DiscardDead)
 }
 
 // checkRate refuses a --rate of nothing.
@@ -95,15 +88,20 @@ func checkRate(cmd *cobra.Command, perSecond float64) error {
 	return nil
 }
 
-// deadChanged is how many dead tasks matched, and how many of them were changed, or the operation that changes them.
-type deadChanged struct {
-	matched, changed int
-	operation        client.ID
+// showChanged writes how many tasks matched, and how many of them were changed, or the operation that changes them.
+func showChanged(w io.Writer, done, note string, got api.Changed) error {
+	matched, changed, operation := got.Counts()
+	text := fmt.Sprintf("%s %d%s", done, changed, note)
+	if operation != 0 {
+		text = "operation " + operation.String()
+	}
+	_, err := fmt.Fprintf(w, "matched %d, %s\n", matched, text)
+	return err
 }
 
 // deadChangeCommand is a command that changes the dead tasks that match; done is what they are then.
-func deadChangeCommand(now func() time.Time, name, short, done string,
-	ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
+func deadChangeCommand[T api.Changed](now func() time.Time, name, short, done string,
+	ask func(*client.Client, context.Context, client.RedriveDead) (T, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArguments}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while
@@ -131,19 +129,12 @@ func deadChangeCommand(now func() time.Time, name, short, done string,
 		if !f.until.IsZero() {
 			asked.Until = &f.until
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (deadChanged, error) { return ask(ctx, c, asked) },
-			func(w io.Writer, got deadChanged) error {
-				if got.operation != 0 {
-					_, err := fmt.Fprintf(w, "matched %d, operation %s\n", got.matched, got.operation)
-					return err
-				}
-				note := ""
-				if asked.DryRun {
-					note = " (dry run)"
-				}
-				_, err := fmt.Fprintf(w, "matched %d, %s %d%s\n", got.matched, done, got.changed, note)
-				return err
-			})
+		note := ""
+		if asked.DryRun {
+			note = " (dry run)"
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (T, error) { return ask(c, ctx, asked) },
+			func(w io.Writer, got T) error { return showChanged(w, done, note, got) })
 	}
 	return cmd
 }

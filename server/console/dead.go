@@ -208,12 +208,14 @@ func (c *Console) changeAll(ctx context.Context, k *bulk, dryRun bool) (matched 
 	if !k.Until.IsZero() {
 		r.Until = &k.Until
 	}
+	var got api.Changed
 	if k.verb == "discard" {
-		got, err := c.center.DiscardDead(ctx, r)
-		return got.Matched, got.Operation, err
+		got, err = c.center.DiscardDead(ctx, r)
+	} else {
+		got, err = c.center.RedriveDead(ctx, r)
 	}
-	got, err := c.center.RedriveDead(ctx, r)
-	return got.Matched, got.Operation, err
+	matched, _, operation = got.Counts()
+	return matched, operation, err
 }
 
 // asked is the field by which the forms of two pages differ that ask the same, so that one that is sent twice is known.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -163,4 +164,201 @@ func putBuffer(buf *bytes.Buffer) {
 		buf.Reset()
 		buffers.Put(buf)
 	}
+}
+
+// fault says what is wrong with one field of a body. An empty field means the
+// body itself.
+type fault struct{ field, message string }
+
+// Error makes it an error that read gives, of a part of what is read.
+func (f fault) Error() string { return f.field + ": " + f.message }
+
+// maxFaults bounds the faults that reading one request collects: a refusal must cost less than the request.
+const maxFaults = 20
+
+// fill reads valid JSON into the struct that o points to, strictly: an unknown name, a name
+// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, and then those of missing.
+func fill(o any, value []byte) []fault { return fillNames(o, value, false) }
+
+// fillKnown is fill for callers that may send more: an unknown name is left out, and upper case is as good as lower.
+func fillKnown(o any, value []byte) []fault { return fillNames(o, value, true) }
+
+func fillNames(o any, value []byte, lenient bool) []fault {
+	if value[0] != '{' {
+		return []fault{{"", "must be an object, not " + kindOf(value)}}
+	}
+	to := reflect.ValueOf(o).Elem()
+	given := names{fields: jsonFields(to.Type())}
+	var faults []fault
+	unknown := make(map[string]bool)
+	for name, value := range members(value) {
+		if lenient {
+			name = given.spelling(name)
+		}
+		if len(faults) == maxFaults {
+			return append(faults[:maxFaults-1], fault{"", "has more faults than these"})
+		}
+		at := given.find(string(name))
+		switch {
+		case at < 0 && lenient && !unknown[string(name)]:
+			unknown[string(name)] = true
+			if err := checkUnicode(value); err != nil {
+				faults = append(faults, fault{clip(string(name)), err.Error()})
+			}
+		case at < 0 && lenient:
+			faults = append(faults, fault{clip(string(name)), "is given twice"})
+		case at < 0:
+			faults = append(faults, fault{clip(string(name)), "is no field of this body"})
+		case given.bits>>at&1 == 1:
+			faults = append(faults, fault{string(name), "is given twice"})
+		default:
+			given.bits |= 1 << at
+			if err := read(to.Field(given.fields[at].place).Addr().Interface(), value); err != nil {
+				part, is := errors.AsType[fault](err)
+				if !is {
+					part.message = err.Error()
+				}
+				faults = append(faults, fault{string(name) + part.field, part.message})
+			}
+		}
+	}
+	return append(faults, missing(o, given)...)
+}
+
+// names are the names of a body's fields, and which of them were given.
+type names struct {
+	fields []field
+	bits   uint64 // 1: the field was given; in the order of fields
+}
+
+// field is a field of a struct: its name in JSON, and its place in the struct.
+type field struct {
+	name  string
+	place int
+}
+
+func (n names) has(name string) bool {
+	at := n.find(name)
+	return at >= 0 && n.bits>>at&1 == 1
+}
+
+// find gives the place in fields. There are so few that a map would take longer.
+func (n names) find(name string) int {
+	return slices.IndexFunc(n.fields, func(f field) bool { return f.name == name })
+}
+
+// spelling gives a name as the body's field has it, if only upper and lower case differ.
+func (n names) spelling(name []byte) []byte {
+	for _, f := range n.fields {
+		if strings.EqualFold(f.name, string(name)) {
+			return []byte(f.name)
+		}
+	}
+	return name
+}
+
+// knownFields keeps the answers of jsonFields.
+var knownFields sync.Map
+
+func jsonFields(body reflect.Type) (fields []field) {
+	if known, ok := knownFields.Load(body); ok {
+		return known.([]field)
+	}
+	for i := range body.NumField() {
+		if name, _, _ := strings.Cut(body.Field(i).Tag.Get("json"), ","); name != "" {
+			fields = append(fields, field{name, i})
+		}
+	}
+	knownFields.Store(body, fields)
+	return fields
+}
+
+// missing returns a fault for each field that was not given but is needed, and for fields that were given against a rule.
+func missing(body any, given names) (faults []fault) {
+	add := func(field, message string) { faults = append(faults, fault{field, message}) }
+	switch body := body.(type) {
+	case *api.SubmitRequest:
+		if !given.has("biz_type") {
+			add("biz_type", "is missing; give the name of a configured biz_type")
+		}
+		if !given.has("biz_id") {
+			add("biz_id", "is missing; give the business's own id")
+		}
+		if !given.has("action_time") && !given.has("delay") {
+			add("action_time", "is missing; give action_time (RFC 3339) or delay (like 30m)")
+		}
+		if given.has("on_duplicate") && !given.has("dedup_key") {
+			add("on_duplicate", "needs a dedup_key; without one there are no duplicates")
+		}
+	case *api.ChangeRequest:
+		if !given.has("action_time") && !given.has("delay") && !given.has("attribute") && !given.has("timeout") {
+			add("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
+		}
+	case *api.DeadRequest: // an empty biz_type comes from a variable that is not set, and must not mean everything
+		if given.has("biz_type") && body.BizType == "" {
+			add("biz_type", "is empty; leave it out for all")
+		}
+		if given.has("error") && body.Error == "" {
+			add("error", "is empty; leave it out for all")
+		}
+	case *batch:
+		if !given.has("tasks") {
+			add("tasks", "is missing; give the tasks to submit")
+		}
+	case *api.LimitsRequest:
+		if !given.has("from") || body.From == "" || len(body.From) > maxFrom {
+			add("from", fmt.Sprintf("is missing, or longer than %d bytes; give the name of the process that asks", maxFrom))
+		}
+		if !given.has("seq") {
+			add("seq", "is missing; give a number that grows with each request")
+		}
+		if !given.has("asks") {
+			add("asks", "is missing; give what to ask for")
+		}
+	case *api.Settlement:
+		if body.Lease == "" {
+			add("lease", "is missing; give the lease as it came with the task")
+		}
+		if !given.has("do") {
+			add("do", "is missing; give ack, nack, extend, reject or release")
+		}
+	case *api.SettleRequest:
+		if !given.has("settle") {
+			add("settle", "is missing; give the leases to settle")
+		}
+	case *api.WakeRequest:
+		if !given.has("job_ids") {
+			add("job_ids", "is missing; give the ids of the tasks")
+		}
+	}
+	if given.has("action_time") && given.has("delay") {
+		const message = "give either action_time or delay, not both"
+		add("action_time", message)
+		add("delay", message)
+	}
+	return faults
+}
+
+// maxFrom is the greatest length of a node's name here, in bytes.
+const maxFrom = 512
+
+// batch is a api.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
+type batch struct {
+	Tasks []batchItem `json:"tasks"`
+}
+
+// batchItem is a task of a batch, or its first fault.
+type batchItem struct {
+	submit api.Submit
+	fault  *fault
+}
+
+func (b *batchItem) read(value []byte) error {
+	var r api.SubmitRequest
+	if faults := fill(&r, value); len(faults) > 0 {
+		b.fault = &faults[0]
+		return nil
+	}
+	b.submit = r.Submit()
+	return nil
 }

@@ -10,11 +10,10 @@
 //	describe.go  what the documentation says about each of them
 //	handlers.go  what a route reads, and the handlers that are no single call of the center
 //	nodes.go     what nodes say to each other
-//	body.go      a body's limits and content type
-//	fill.go      strict reading of a body, values.go of its fields, walk.go of JSON
-//	requests.go  what a body must give, and what of a batch the center is asked for
+//	body.go      a body: its limits and content type, strict reading, what it must give
+//	json.go      strict reading of JSON and of the fields of a body
 //	problem.go   errors → RFC 9457 problems
-//	auth.go guard.go router.go server.go   what surrounds the routes
+//	guard.go auth.go budget.go   what surrounds the routes
 //	openapi.go docs.go docsview.go   /openapi.json and /docs, made from the same routes
 //
 // huma routes, reads parameters, writes answers and makes the OpenAPI document.

@@ -140,13 +140,14 @@ type startedOutput[T any] struct {
 }
 
 // started is route for a change of many tasks: 202 if an operation makes it.
-func started[I any, O interface{ Goes() bool }](a *handlers, pattern, name string, handle func(context.Context, *I) (O, error)) {
+func started[I any, O api.Changed](a *handlers, pattern, name string, handle func(context.Context, *I) (O, error)) {
 	route(a, pattern, name, func(ctx context.Context, in *I) (*startedOutput[O], error) {
 		got, err := handle(ctx, in)
-		if got.Goes() {
-			return &startedOutput[O]{http.StatusAccepted, got}, err
+		out := &startedOutput[O]{http.StatusOK, got}
+		if _, _, operation := got.Counts(); operation != 0 {
+			out.Status = http.StatusAccepted
 		}
-		return &startedOutput[O]{http.StatusOK, got}, err
+		return out, err
 	})
 }
 
