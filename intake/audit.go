@@ -5,7 +5,6 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // Names of actors in the audit.
@@ -45,10 +44,8 @@ func (s *Service) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err 
 		return p, err
 	}
 	f := store.AuditFilter{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: limit}
-	if q.Cursor != "" {
-		if f.After.At, f.After.Database, f.After.ID, err = api.ParseAuditCursor([]byte(q.Cursor)); err != nil {
-			return p, &task.FieldError{Field: "cursor", Message: err.Error()}
-		}
+	if f.After.At, f.After.Database, f.After.ID, err = api.ParseAuditCursor(q.Cursor); err != nil {
+		return p, err
 	}
 	list, next, err := s.cfg.Store.Audit(ctx, f)
 	if err != nil {

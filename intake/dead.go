@@ -35,7 +35,7 @@ func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error
 	if err != nil {
 		return api.Page{}, err
 	}
-	after, _, err := cursorOf(api.CursorDead, q.Cursor)
+	after, _, err := api.ParseCursor(api.CursorDead, q.Cursor)
 	if err != nil {
 		return api.Page{}, err
 	}

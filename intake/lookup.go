@@ -176,7 +176,7 @@ func (s *Service) list(ctx context.Context, q api.List, f store.Filter) (list []
 	if err != nil {
 		return nil, "", err
 	}
-	if f.After, f.AsOf, err = cursorOf(api.CursorTasks, q.Cursor); err != nil {
+	if f.After, f.AsOf, err = api.ParseCursor(api.CursorTasks, q.Cursor); err != nil {
 		return nil, "", err
 	}
 	asOf := f.AsOf
@@ -232,10 +232,8 @@ func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 		return api.Page{}, err
 	}
 	var after store.Place
-	if q.Cursor != "" {
-		if after.Shard, after.At, after.JobID, after.AsOf, err = api.ParsePlaceCursor([]byte(q.Cursor)); err != nil {
-			return api.Page{}, &task.FieldError{Field: "cursor", Message: err.Error()}
-		}
+	if after.Shard, after.At, after.JobID, after.AsOf, err = api.ParsePlaceCursor(q.Cursor); err != nil {
+		return api.Page{}, err
 	}
 	if !q.To.IsZero() && !q.From.Before(q.To) {
 		return api.Page{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
@@ -262,17 +260,6 @@ func (s *Service) page(list []task.Task, next string, err error) (api.Page, erro
 		p.Tasks[i] = api.From(list[i], types.NameOf(list[i].BizType))
 	}
 	return p, nil
-}
-
-// cursorOf reads the cursor of a page of some list; empty: the first page.
-func cursorOf(list byte, cursor string) (after uint64, asOf time.Time, err error) {
-	if cursor == "" {
-		return 0, asOf, nil
-	}
-	if after, asOf, err = api.ParseCursor(list, []byte(cursor)); err != nil {
-		err = &task.FieldError{Field: "cursor", Message: err.Error()}
-	}
-	return after, asOf, err
 }
 
 func statusOf(word string) (task.Status, error) {
