@@ -70,13 +70,10 @@ attempts stay as they are. It is an operation, with --rate at that rate.`,
 	var bizType string
 	var perSecond float64
 	bizTypeFlag(cmd, &bizType)
-	cmd.Flags().Float64Var(&perSecond, "rate", 0, "retry so many a second; toc operations shows how far it is")
+	rateFlag(cmd, &perSecond, "retry so many a second; toc operations shows how far it is")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if bizType == "" {
 			return usage("--biz-type is missing; toc biz-types lists the business types")
-		}
-		if err := checkRate(cmd, perSecond); err != nil {
-			return err
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Retried, error) {
 			return c.Retry(ctx, bizType, perSecond)

@@ -34,9 +34,6 @@ func deadListCommand(now func() time.Time) *cobra.Command {
 	f := deadFlags(cmd, &q.BizType, &q.Error)
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
-			return err
-		}
 		q.Since, q.Until = f.since, f.until
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
 	}
@@ -62,9 +59,6 @@ func deadGroupsCommand(now func() time.Time) *cobra.Command {
 	var bizType string
 	bizTypeFlag(cmd, &bizType)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkBizType(cmd, bizType); err != nil {
-			return err
-		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.DeadGroups, error) {
 			return c.DeadGroups(ctx, bizType)
 		}, r.showGroups)
@@ -78,14 +72,6 @@ func deadRedriveCommand(now func() time.Time) *cobra.Command {
 
 func deadDiscardCommand(now func() time.Time) *cobra.Command {
 	return deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded", (*client.Client).DiscardDead)
-}
-
-// checkRate refuses a --rate of nothing.
-func checkRate(cmd *cobra.Command, perSecond float64) error {
-	if !(perSecond > 0) && cmd.Flags().Changed("rate") {
-		return usage("--rate %v: give more than 0 tasks a second; leave it out for all at once", perSecond)
-	}
-	return nil
 }
 
 // showChanged writes how many tasks matched, and how many of them were changed, or the operation that changes them.
@@ -107,21 +93,13 @@ func deadChangeCommand[T api.Changed](now func() time.Time, name, short, done st
 	r.patient = true // a million tasks take a while
 	var asked client.RedriveDead
 	f := deadFlags(cmd, &asked.BizType, &asked.Error)
+	notEmpty(cmd, "error", &asked.Error, "leave it out for all")
 	cmd.Flags().IntVar(&asked.Limit, "limit", 0, "at most this many (default: all)")
-	cmd.Flags().Float64Var(&asked.Rate, "rate", 0, "start an operation that changes so many a second; toc operations shows it")
+	rateFlag(cmd, &asked.Rate, "start an operation that changes so many a second; toc operations shows it")
 	cmd.Flags().BoolVar(&asked.DryRun, "dry-run", false, "count only, change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkBizType(cmd, asked.BizType); err != nil {
-			return err
-		}
-		if asked.Error == "" && cmd.Flags().Changed("error") {
-			return usage("--error is empty; leave it out for all")
-		}
 		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
 			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
-		}
-		if err := checkRate(cmd, asked.Rate); err != nil {
-			return err
 		}
 		if !f.since.IsZero() {
 			asked.Since = &f.since
@@ -149,9 +127,6 @@ func auditCommand(now func() time.Time) *cobra.Command {
 	timeFlag(cmd, &q.To, "to", "before this `time`")
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkPage(cmd, "", q.Limit); err != nil {
-			return err
-		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.AuditPage, error) { return c.Audit(ctx, q) }, r.showAudit)
 	}
 	return cmd
