@@ -22,34 +22,31 @@ func (a *App) newConsole() *console.Console {
 		return nil
 	}
 	return console.New(console.Config{
-		Node: a.node, Center: a.service, Status: consoleCenter{status{a}},
+		Node: a.node, Center: a.service, Status: status{a},
 		Tokens: a.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
 	})
 }
 
-// consoleCenter gives the console the state of the nodes.
-type consoleCenter struct{ status }
-
 // OfType implements console.Status.
-func (c consoleCenter) OfType(b task.BizType) metrics.OfType { return c.metrics.OfType(b) }
+func (s status) OfType(b task.BizType) metrics.OfType { return s.metrics.OfType(b) }
 
 // pulsesWithin is how long Pulses waits for the other nodes.
 const pulsesWithin = time.Second
 
 // Pulses implements console.Status.
-func (c consoleCenter) Pulses(ctx context.Context) []console.NodePulse {
+func (s status) Pulses(ctx context.Context) []console.NodePulse {
 	ctx, cancel := context.WithTimeout(ctx, pulsesWithin)
 	defer cancel()
-	members := c.cluster.Members()
+	members := s.cluster.Members()
 	list := make([]console.NodePulse, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		list[i] = console.NodePulse{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
-		if m.Name == c.node || c.forward == nil {
-			list[i].Pulse = c.Pulse(ctx)
+		if m.Name == s.node || s.forward == nil {
+			list[i].Pulse = s.Pulse(ctx)
 			continue
 		}
-		asking.Go(func() { list[i].Pulse, list[i].Err = c.forward.Pulse(ctx, m) })
+		asking.Go(func() { list[i].Pulse, list[i].Err = s.forward.Pulse(ctx, m) })
 	}
 	asking.Wait()
 	return list

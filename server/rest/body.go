@@ -177,7 +177,8 @@ func (f fault) Error() string { return f.field + ": " + f.message }
 const maxFaults = 20
 
 // fill reads valid JSON into the struct that o points to, strictly: an unknown name, a name
-// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, and then those of missing.
+// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, then the fields that are missing (tag missing), and those of
+// against.
 func fill(o any, value []byte) []fault { return fillNames(o, value, false) }
 
 // fillKnown is fill for callers that may send more: an unknown name is left out, and upper case is as good as lower.
@@ -222,7 +223,12 @@ func fillNames(o any, value []byte, lenient bool) []fault {
 			}
 		}
 	}
-	return append(faults, missing(o, given)...)
+	for i, f := range given.fields {
+		if f.missing != "" && given.bits>>i&1 == 0 {
+			faults = append(faults, fault{f.name, "is missing; " + f.missing})
+		}
+	}
+	return append(faults, against(o, given)...)
 }
 
 // names are the names of a body's fields, and which of them were given.
@@ -231,10 +237,11 @@ type names struct {
 	bits   uint64 // 1: the field was given; in the order of fields
 }
 
-// field is a field of a struct: its name in JSON, and its place in the struct.
+// field is a field of a struct: its name in JSON, its place in the struct, and what to give if it must be given.
 type field struct {
-	name  string
-	place int
+	name    string
+	place   int
+	missing string
 }
 
 func (n names) has(name string) bool {
@@ -265,25 +272,20 @@ func jsonFields(body reflect.Type) (fields []field) {
 		return known.([]field)
 	}
 	for i := range body.NumField() {
-		if name, _, _ := strings.Cut(body.Field(i).Tag.Get("json"), ","); name != "" {
-			fields = append(fields, field{name, i})
+		tag := body.Field(i).Tag
+		if name, _, _ := strings.Cut(tag.Get("json"), ","); name != "" {
+			fields = append(fields, field{name, i, tag.Get("missing")})
 		}
 	}
 	knownFields.Store(body, fields)
 	return fields
 }
 
-// missing returns a fault for each field that was not given but is needed, and for fields that were given against a rule.
-func missing(body any, given names) (faults []fault) {
+// against returns a fault for each field that was given, or left out, against a rule of the body.
+func against(body any, given names) (faults []fault) {
 	add := func(field, message string) { faults = append(faults, fault{field, message}) }
 	switch body := body.(type) {
 	case *api.SubmitRequest:
-		if !given.has("biz_type") {
-			add("biz_type", "is missing; give the name of a configured biz_type")
-		}
-		if !given.has("biz_id") {
-			add("biz_id", "is missing; give the business's own id")
-		}
 		if !given.has("action_time") && !given.has("delay") {
 			add("action_time", "is missing; give action_time (RFC 3339) or delay (like 30m)")
 		}
@@ -301,34 +303,13 @@ func missing(body any, given names) (faults []fault) {
 		if given.has("error") && body.Error == "" {
 			add("error", "is empty; leave it out for all")
 		}
-	case *batch:
-		if !given.has("tasks") {
-			add("tasks", "is missing; give the tasks to submit")
-		}
 	case *api.LimitsRequest:
 		if !given.has("from") || body.From == "" || len(body.From) > maxFrom {
 			add("from", fmt.Sprintf("is missing, or longer than %d bytes; give the name of the process that asks", maxFrom))
 		}
-		if !given.has("seq") {
-			add("seq", "is missing; give a number that grows with each request")
-		}
-		if !given.has("asks") {
-			add("asks", "is missing; give what to ask for")
-		}
 	case *api.Settlement:
 		if body.Lease == "" {
 			add("lease", "is missing; give the lease as it came with the task")
-		}
-		if !given.has("do") {
-			add("do", "is missing; give ack, nack, extend, reject or release")
-		}
-	case *api.SettleRequest:
-		if !given.has("settle") {
-			add("settle", "is missing; give the leases to settle")
-		}
-	case *api.WakeRequest:
-		if !given.has("job_ids") {
-			add("job_ids", "is missing; give the ids of the tasks")
 		}
 	}
 	if given.has("action_time") && given.has("delay") {
@@ -344,7 +325,7 @@ const maxFrom = 512
 
 // batch is a api.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
 type batch struct {
-	Tasks []batchItem `json:"tasks"`
+	Tasks []batchItem `json:"tasks" missing:"give the tasks to submit"`
 }
 
 // batchItem is a task of a batch, or its first fault.
