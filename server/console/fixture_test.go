@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"database/sql"
 	"io"
 	"log/slog"
 	"net/http"
@@ -22,11 +21,9 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/migrations"
-	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/server/rest"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -34,8 +31,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "let-me-in-0123456"
-
-var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
 
 // fake is a console over a real desk and a real store, with no engine: tasks stay as they are.
 type fake struct {
@@ -58,27 +53,11 @@ func newFake(t testing.TB, types ...task.BizType) *fake {
 	}
 	list, err := task.NewTypes(types...)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
-	for i := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, db.Close()) }()
-		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
-	}
-	require.NoError(t, migrations.Up(t.Context(), m))
-	ids, err := sharding.NewIDs(layout, 1, time.Now)
-	require.NoError(t, err)
-	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}}
-	f.store, err = store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.store.Close()) })
-	f.center = &center{types: list}
-	f.desk = intake.New(intake.Config{
-		Node: "n1", Store: f.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(list),
-		Observer: observer{}, Now: time.Now,
-		Decisions: f.center, Load: func(context.Context, task.BizType) api.BizType { return api.BizType{} },
+	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}, center: &center{types: list}}
+	stored := fakecenter.OnStore(t, types, func(cfg *intake.Config) {
+		cfg.Decisions, cfg.Load = f.center, func(context.Context, task.BizType) api.BizType { return api.BizType{} }
 	})
+	f.desk, f.store = stored.Service, stored.Store
 	f.Console = console.New(console.Config{
 		Node: "n1", Center: f.desk, Status: f.center, Tokens: f.known, Now: f.time,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
@@ -102,10 +81,6 @@ func (f *fake) time() time.Time {
 	}
 	return f.now
 }
-
-type observer struct{}
-
-func (observer) Submitted(task.BizType, int) {}
 
 // center is a center whose nodes say what a test has them say.
 type center struct {

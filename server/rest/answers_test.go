@@ -49,9 +49,7 @@ func TestIDsKeepAll64Bits(t *testing.T) {
 
 func TestTimesThatAreRight(t *testing.T) {
 	c, now := newCenter(t), time.Now()
-	h := rest.New(rest.Config{Status: calm{}, Center: intake.New(intake.Config{
-		Store: c.store, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{}, Now: func() time.Time { return now },
-	})})
+	h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Now = func() time.Time { return now } })})
 	for _, body := range []string{
 		at(now.Add(-4 * time.Second)), at(now), at(now.AddDate(9, 11, 0)), badTime(`"delay":"0"`), badTime(`"delay":"0s"`),
 		badTime(`"delay":"1.5h"`), badTime(`"delay":"1h30m5s250ms"`), badTime(`"delay":"87600h"`), badTime(`"action_time":"2030-01-01T00:00:00-12:30"`),
@@ -242,9 +240,7 @@ func TestTaskOfAnUnknownType(t *testing.T) {
 	id := c.submitted(t, 1)
 	types, err := task.NewTypes()
 	require.NoError(t, err)
-	h := rest.New(rest.Config{Status: calm{}, Center: intake.New(intake.Config{
-		Store: c.store, Queue: c.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{}, Now: time.Now,
-	})})
+	h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Catalog = task.NewCatalog(types) })})
 	v := call(h, "GET", "/v1/tasks/"+id, "").read(t, 200)
 	require.Equal(t, "1", v["biz_type"])
 }

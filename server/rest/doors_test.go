@@ -14,9 +14,7 @@ import (
 
 // newPullCenter has one business type, whose tasks are pulled: POST /youzan adds only to such.
 func newPullCenter(t testing.TB) *center {
-	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true})
-	require.NoError(t, err)
-	return centerOf(t, task.NewCatalog(types))
+	return centerOf(t, task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true})
 }
 
 // wrongBodies are bodies that no door takes, with the field that each one is refused for. %s stands for the other fields.
@@ -150,7 +148,7 @@ func TestDigitsThatAreNoNumber(t *testing.T) {
 		require.Equal(t, map[string]any{"job_id": job, "duplicate": true}, batch, id)
 		s, err := rest.ReadSubmit([]byte(one))
 		require.NoError(t, err)
-		again, err := c.desk.Submit(t.Context(), s) // as from Kafka
+		again, err := c.Service.Submit(t.Context(), s) // as from Kafka
 		require.NoError(t, err)
 		require.Equal(t, job, again.Task.JobID.String(), id)
 		a := call(c, "POST", "/youzan", `{"command":"add","topic":"order_close","id":`+id+`,"delay":5}`).read(t, 200)

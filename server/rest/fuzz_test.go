@@ -14,7 +14,6 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -37,10 +36,7 @@ func FuzzSubmit(f *testing.F) {
 		}
 	}
 	s := &memory{}
-	h := rest.New(rest.Config{Status: calm{}, Center: intake.New(intake.Config{
-		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(f), Observer: observer{},
-		Now: time.Now,
-	})})
+	h := rest.New(rest.Config{Status: calm{}, Center: newCenter(f).With(func(cfg *intake.Config) { cfg.Store = s })})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.tasks = nil
 		a := call(h, "POST", "/v1/tasks", string(body), "Content-Type", "application/json")

@@ -8,13 +8,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
 )
 
@@ -109,10 +107,7 @@ func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
 			c := newCenter(t)
 			id := c.submitted(t, 1)
 			cluster := asked{&atomic.Int64{}}
-			h := rest.New(rest.Config{Status: calm{}, Center: intake.New(intake.Config{
-				Store: c.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
-				Now: time.Now, Cluster: cluster,
-			})})
+			h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Cluster = cluster })})
 			changes := [][3]string{
 				{"POST", "/v1/tasks/" + id + "/cancel", ""}, {"PATCH", "/v1/tasks/" + id, `{"delay":"2h"}`}, {"POST", "/v1/tasks/" + id + "/redrive", ""},
 			}
@@ -130,7 +125,7 @@ func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
 			require.Equal(t, 200, call(h, "GET", "/v1/tasks/"+id, "", header...).Code, "any node reads")
 			require.Equal(t, 404, call(h, "POST", "/v1/tasks/18446744073709551615/cancel", "", header...).Code, "no shard, no owner")
 
-			row, err := c.desk.Get(t.Context(), parsed(t, id))
+			row, err := c.Service.Get(t.Context(), parsed(t, id))
 			require.NoError(t, err)
 			require.Equal(t, "pending", row.Status)
 		})

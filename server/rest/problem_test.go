@@ -55,7 +55,9 @@ var calls = [][3]string{
 
 // newFakeCenter stores nothing.
 func newFakeCenter(t testing.TB) *fakecenter.Center {
-	return &fakecenter.Center{BizTypes: catalog(t).Load()}
+	types, err := task.NewTypes(bizTypes()...)
+	require.NoError(t, err)
+	return &fakecenter.Center{BizTypes: types}
 }
 
 // newFake is the API over a fake desk.

@@ -68,14 +68,12 @@ func (c *Center) Wake(ctx context.Context, jobIDs []uint64) int {
 
 // The methods of an api.Center follow.
 
-// Submit implements api.Center.
 func (c *Center) Submit(ctx context.Context, s api.Submit) (api.Submitted, error) {
 	t := order(1 << 60)
 	t.BizID, t.BizKey, t.Attribute, t.DedupKey = s.BizID, s.BizKey, s.Attribute, s.DedupKey
 	return answer(ctx, c, api.Submitted{Task: shown(t)})
 }
 
-// SubmitBatch implements api.Center. An error is that of each task.
 func (c *Center) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
 	c.Sizes = append(c.Sizes, len(list))
 	results := make([]api.BatchResult, len(list))
@@ -89,33 +87,26 @@ func (c *Center) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.Batc
 	return results, nil
 }
 
-// Get implements api.Center.
 func (c *Center) Get(ctx context.Context, jobID uint64) (api.Task, error) {
 	t := shown(order(jobID))
 	t.Running = &api.Running{Node: "n1", Since: api.Time(Now)}
 	return answer(ctx, c, t)
 }
 
-// GetByKey implements api.Center.
 func (c *Center) GetByKey(ctx context.Context, _ api.Key) (api.Task, error) { return c.Get(ctx, 1) }
 
-// Why implements api.Center.
 func (c *Center) Why(ctx context.Context, _ uint64) (api.Why, error) {
 	return answer(ctx, c, api.Why{State: "pending", Where: api.WhyQueue, Node: "n1", Because: []string{"so"}})
 }
 
-// WhyByKey implements api.Center.
 func (c *Center) WhyByKey(ctx context.Context, _ api.Key) (api.Why, error) { return c.Why(ctx, 1) }
 
-// List implements api.Center.
 func (c *Center) List(ctx context.Context, _ api.List) (api.Page, error) { return c.page(ctx, c.Tasks) }
 
-// ListAll implements api.Center.
 func (c *Center) ListAll(ctx context.Context, _ api.ListAll) (api.Page, error) {
 	return c.page(ctx, c.Tasks)
 }
 
-// ListDead implements api.Center.
 func (c *Center) ListDead(ctx context.Context, _ api.ListDead) (api.Page, error) {
 	return c.page(ctx, nil)
 }
@@ -124,98 +115,79 @@ func (c *Center) page(ctx context.Context, list []api.Task) (api.Page, error) {
 	return answer(ctx, c, api.Page{Tasks: append([]api.Task{}, list...)})
 }
 
-// Forecast implements api.Center.
 func (c *Center) Forecast(ctx context.Context, _ api.AskForecast) (api.Forecast, error) {
 	return answer(ctx, c, api.Forecast{AsOf: api.Time(Now), StepSeconds: 60, Buckets: []api.DueBucket{}, Crowded: []api.DueSecond{}})
 }
 
-// Cancel implements api.Center.
 func (c *Center) Cancel(ctx context.Context, _ uint64, _ ...api.ChangeOption) error {
 	_, err := answer(ctx, c, 0)
 	return err
 }
 
-// CancelByKey implements api.Center.
 func (c *Center) CancelByKey(ctx context.Context, _ api.Key, _ ...api.ChangeOption) error {
 	return c.Cancel(ctx, 1)
 }
 
-// Reschedule implements api.Center.
 func (c *Center) Reschedule(ctx context.Context, id uint64, _ api.Change, _ ...api.ChangeOption) (api.Task, error) {
 	return answer(ctx, c, shown(order(id)))
 }
 
-// RescheduleByKey implements api.Center.
 func (c *Center) RescheduleByKey(ctx context.Context, _ api.Key, _ api.Change, _ ...api.ChangeOption) (api.Task, error) {
 	return answer(ctx, c, shown(order(1)))
 }
 
-// Redrive implements api.Center.
 func (c *Center) Redrive(ctx context.Context, id uint64, _ ...api.ChangeOption) (api.Task, error) {
 	return answer(ctx, c, shown(order(id)))
 }
 
-// DeadGroups implements api.Center.
 func (c *Center) DeadGroups(ctx context.Context, _ string) (api.DeadGroups, error) {
 	return answer(ctx, c, api.DeadGroups{Groups: []api.DeadGroup{}})
 }
 
-// RedriveDead implements api.Center.
 func (c *Center) RedriveDead(ctx context.Context, _ api.DeadRequest) (api.Redriven, error) {
 	return answer(ctx, c, api.Redriven{})
 }
 
-// DiscardDead implements api.Center.
 func (c *Center) DiscardDead(ctx context.Context, _ api.DeadRequest) (api.Discarded, error) {
 	return answer(ctx, c, api.Discarded{})
 }
 
-// Retry implements api.Center.
 func (c *Center) Retry(ctx context.Context, _ string, _ float64) (api.Retried, error) {
 	return answer(ctx, c, api.Retried{})
 }
 
-// Pause implements api.Center.
 func (c *Center) Pause(ctx context.Context, name string, p api.AskPause) (api.BizType, error) {
 	return answer(ctx, c, api.BizType{Name: name, Paused: &api.Pause{Reason: p.Reason, Until: api.Time(p.Until)}})
 }
 
-// Resume implements api.Center.
 func (c *Center) Resume(ctx context.Context, name string) (api.BizType, error) {
 	return answer(ctx, c, api.BizType{Name: name})
 }
 
-// Operations implements api.Center.
 func (c *Center) Operations(ctx context.Context, _ int) ([]api.Operation, error) {
 	return answer(ctx, c, []api.Operation{})
 }
 
-// Operation implements api.Center.
 func (c *Center) Operation(ctx context.Context, id uint64) (api.Operation, error) {
 	return answer(ctx, c, api.Operation{ID: api.ID(id)})
 }
 
-// StopOperation implements api.Center.
 func (c *Center) StopOperation(ctx context.Context, id uint64) (api.Operation, error) {
 	return c.Operation(ctx, id)
 }
 
-// UndoOperation implements api.Center.
 func (c *Center) UndoOperation(ctx context.Context, id uint64) (api.Operation, error) {
 	return answer(ctx, c, api.Operation{ID: api.ID(id) + 1, Kind: "undo", Undoes: api.ID(id)})
 }
 
-// Audit implements api.Center.
 func (c *Center) Audit(ctx context.Context, _ api.Audit) (api.AuditPage, error) {
 	return answer(ctx, c, api.AuditPage{Entries: []api.AuditEntry{}})
 }
 
-// Lease implements api.Center.
 func (c *Center) Lease(ctx context.Context, _ string, _ api.AskLease) (api.LeaseAnswer, error) {
 	return answer(ctx, c, api.LeaseAnswer{Tasks: append([]api.LeasedTask{}, c.Leased...)})
 }
 
-// Settle implements api.Center.
 func (c *Center) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	results := make([]api.Settled, len(list))
 	for i := range list {
