@@ -51,6 +51,11 @@ type DeadRequest struct {
 	Rate    float64    `json:"rate,omitempty" minimum:"0.01" maximum:"100000" doc:"Starts an operation that changes so many tasks a second. Left out: all are changed before the answer." example:"50"`
 }
 
+// Which is what selects the tasks of r.
+func (r *DeadRequest) Which() ListDead {
+	return ListDead{BizType: r.BizType, Error: r.Error, Since: timeOf(r.Since), Until: timeOf(r.Until)}
+}
+
 // PauseRequest asks to pause a business type.
 type PauseRequest struct {
 	_      struct{}   `additionalProperties:"false"`

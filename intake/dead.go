@@ -11,23 +11,23 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-func (s *Service) deadFilter(bizType, part string, since, until time.Time) (store.DeadFilter, error) {
-	id, err := s.typeFilter(bizType)
-	if err != nil {
-		return store.DeadFilter{}, err
+func (s *Service) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
+	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
+		return f, err
 	}
-	if err := checkText("error", part, task.MaxAttribute); err != nil {
-		return store.DeadFilter{}, err
+	if err := checkText("error", q.Error, task.MaxAttribute); err != nil {
+		return f, err
 	}
-	if !since.IsZero() && !until.IsZero() && !since.Before(until) {
-		return store.DeadFilter{}, &task.FieldError{Field: "until", Message: "is not after since; nothing can match"}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
+		return f, &task.FieldError{Field: "until", Message: "is not after since; nothing can match"}
 	}
-	return store.DeadFilter{BizType: id, Error: part, Since: since, Until: until}, nil
+	f.Error, f.Since, f.Until = q.Error, q.Since, q.Until
+	return f, nil
 }
 
 // ListDead reads dead tasks, table by table, in each by job_id.
 func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error) {
-	f, err := s.deadFilter(q.BizType, q.Error, q.Since, q.Until)
+	f, err := s.deadFilter(q)
 	if err != nil {
 		return api.Page{}, err
 	}
@@ -93,7 +93,7 @@ func (s *Service) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Disca
 // without the caller, and without this node.
 func (s *Service) changeDead(ctx context.Context, action string, r api.DeadRequest,
 	change func(jobID uint64) error) (got changedDead, err error) {
-	f, err := s.deadFilter(r.BizType, r.Error, orZero(r.Since), orZero(r.Until))
+	f, err := s.deadFilter(r.Which())
 	if err != nil {
 		return got, err
 	}
@@ -114,13 +114,6 @@ func (s *Service) changeDead(ctx context.Context, action string, r api.DeadReque
 		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: action, Target: r.BizType, Count: got.changed, Detail: detail(&r, 0)})
 	}
 	return got, err
-}
-
-func orZero(t *time.Time) (moment time.Time) {
-	if t != nil {
-		moment = *t
-	}
-	return moment
 }
 
 // changePages changes the first tasks that match, most of them or (0) all. Tasks that die meanwhile are left to another

@@ -39,8 +39,10 @@ func resolve(now, at time.Time, delay *time.Duration, past string) (time.Time, e
 		return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is more than 10 years", *delay)}
 	case at.IsZero():
 		return task.CeilMilli(now.Add(*delay)), nil
+	case isPast(now, at) && past == api.Fire && at.Before(time.Unix(0, 0)):
+		return time.Unix(0, 0).UTC(), nil
 	case isPast(now, at) && past == api.Fire:
-		return task.CeilMilli(latest(at, time.Unix(0, 0)).UTC()), nil // a time before 1970 counts as 1970
+		return task.CeilMilli(at), nil
 	case isPast(now, at):
 		return time.Time{}, &task.FieldError{Field: "action_time",
 			Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
@@ -54,13 +56,6 @@ func resolve(now, at time.Time, delay *time.Duration, past string) (time.Time, e
 
 // isPast reports whether a time is one that Past decides about.
 func isPast(now, at time.Time) bool { return !at.IsZero() && at.Before(now.Add(-MaxPast)) }
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
 
 // submitted is the result of a submit.
 type submitted struct {

@@ -27,7 +27,7 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 		conflict.JobID = jobID
 		return true, conflict
 	case errors.As(err, &changed) && errors.As(err, &refused):
-		if _, err = of(jobID)(*refused.Task, nil); err == nil {
+		if err = checkTask(*refused.Task, jobID); err == nil {
 			return true, refused
 		}
 	case errors.As(err, &field):
@@ -49,19 +49,16 @@ func (n *node) stopping() error { return intake.NotBegun("node %q: this node is 
 // errAnswer is a positive answer that does not fit the question.
 var errAnswer = errors.New("its answer makes no sense here")
 
-// of checks an answered task: it must be the one in question.
-func of(jobID uint64) func(t api.Task, err error) (api.Task, error) {
-	return func(t api.Task, err error) (api.Task, error) {
-		_, unknown := task.ParseStatus(t.Status)
-		switch {
-		case err != nil:
-		case uint64(t.JobID) != jobID:
-			err = fmt.Errorf("%w: it is another task", errAnswer)
-		case unknown != nil:
-			err = fmt.Errorf("%w: its status is unknown", errAnswer)
-		}
-		return t, err
+// checkTask checks an answered task: it must be the one in question.
+func checkTask(t api.Task, jobID uint64) error {
+	_, err := task.ParseStatus(t.Status)
+	switch {
+	case uint64(t.JobID) != jobID:
+		return fmt.Errorf("%w: it is another task", errAnswer)
+	case err != nil:
+		return fmt.Errorf("%w: its status is unknown", errAnswer)
 	}
+	return nil
 }
 
 // reason says why there is no answer, without any bytes of it.

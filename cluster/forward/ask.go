@@ -47,14 +47,23 @@ func (n *node) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOptio
 
 // Reschedule asks the owner to change a task.
 func (n *node) Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
-	return ask(ctx, n, jobID, func(ctx context.Context) (api.Task, error) {
-		return of(jobID)(n.owner.Reschedule(ctx, jobID, c, opts...))
-	})
+	return n.askChanged(ctx, jobID, func(ctx context.Context) (api.Task, error) { return n.owner.Reschedule(ctx, jobID, c, opts...) })
 }
 
 // Redrive asks the owner to redrive a dead task.
 func (n *node) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error) {
-	return ask(ctx, n, jobID, func(ctx context.Context) (api.Task, error) { return of(jobID)(n.owner.Redrive(ctx, jobID, opts...)) })
+	return n.askChanged(ctx, jobID, func(ctx context.Context) (api.Task, error) { return n.owner.Redrive(ctx, jobID, opts...) })
+}
+
+// askChanged asks for a change, whose answer is the task.
+func (n *node) askChanged(ctx context.Context, jobID uint64, change func(context.Context) (api.Task, error)) (api.Task, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (api.Task, error) {
+		t, err := change(ctx)
+		if err == nil {
+			err = checkTask(t, jobID)
+		}
+		return t, err
+	})
 }
 
 // Get asks the owner for a task, and so whether it runs.

@@ -120,7 +120,9 @@ func (b *taskBody) buildTimeline(now time.Time) {
 		}
 		return x.At.Compare(y.At)
 	})
-	b.NewTime = forInput(later(t.ActionTime.Time(), now))
+	if b.NewTime = forInput(now); t.ActionTime.Time().After(now) {
+		b.NewTime = forInput(t.ActionTime.Time())
+	}
 }
 
 // addRuns adds each failed run that the row still has. It returns the last error, empty if it is that of the last run added,
@@ -166,13 +168,6 @@ func (b *taskBody) addPending(now time.Time, add func(at time.Time, mood, what, 
 	if late := now.Sub(b.DueTime.Time()); late > 0 {
 		b.Late = fmt.Sprintf("It is late: promised %s ago.", span(late))
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // ifMatch is the state of the task that somebody has seen; without it there is no condition.
