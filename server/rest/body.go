@@ -177,8 +177,8 @@ func (f fault) Error() string { return f.field + ": " + f.message }
 const maxFaults = 20
 
 // fill reads valid JSON into the struct that o points to, strictly: an unknown name, a name
-// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, then the fields that are missing (tag missing), and those of
-// against.
+// that comes twice and a value of the wrong type are faults. It returns up to maxFaults of them, then the fields that are
+// missing (of those with the tag missing), and those of against.
 func fill(o any, value []byte) []fault { return fillNames(o, value, false) }
 
 // fillKnown is fill for callers that may send more: an unknown name is left out, and upper case is as good as lower.

@@ -78,10 +78,10 @@ func (c *Center) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.Batc
 	c.Sizes = append(c.Sizes, len(list))
 	results := make([]api.BatchResult, len(list))
 	for i := range list {
-		if got, err := c.Submit(ctx, list[i]); err != nil {
+		if id, err := answer[api.ID](ctx, c, 1<<60); err != nil {
 			results[i].Err = api.NewBatchError(err)
 		} else {
-			results[i].JobID = got.Task.JobID
+			results[i].JobID = id
 		}
 	}
 	return results, nil
