@@ -13,7 +13,6 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -23,24 +22,16 @@ func TestMain(m *testing.M) { testrig.Main(m) }
 // engine: tasks stay as they are.
 type center struct {
 	*client.Client
-	url   string
-	store *store.Store
+	url string
 }
 
 func newCenter(t *testing.T, tokens ...string) *center {
 	stored := fakecenter.OnStore(t, []task.BizType{{ID: 1, Name: "order_close"}, {ID: 2, Name: "coupon"}})
 	server := httptest.NewServer(rest.New(rest.Config{Center: stored.Service, Status: calm{}, Tokens: func() []string { return tokens }}))
 	t.Cleanup(server.Close)
-	c := &center{Client: client.New(server.URL + "/"), url: server.URL, store: stored.Store}
+	c := &center{Client: client.New(server.URL + "/"), url: server.URL}
 	t.Cleanup(c.CloseIdleConnections)
 	return c
-}
-
-// moved changes a pending task's status in the store, as an engine would.
-func (c *center) moved(t *testing.T, jobID client.ID, to task.Status) {
-	ok, err := c.store.Move(t.Context(), store.Move{JobID: uint64(jobID), From: task.Pending, To: to})
-	require.NoError(t, err)
-	require.True(t, ok)
 }
 
 func (c *center) submitted(t *testing.T, bizID uint64) client.ID {
