@@ -2,6 +2,13 @@ package api
 
 import "time"
 
+// The headers of a request that another node has forwarded. Its value marks it, so that it is not forwarded again: the name of that node,
+// escaped. A question for leases has a number, too. In the form of http.Header's keys.
+const (
+	HeaderForwarded = "Toc-Forwarded"
+	HeaderQuestion  = "Toc-Question"
+)
+
 // SubmitRequest asks for one task.
 type SubmitRequest struct {
 	_          struct{}   `additionalProperties:"false"`

@@ -86,7 +86,7 @@ type numbered struct{ http.RoundTripper }
 func (t numbered) RoundTrip(r *http.Request) (*http.Response, error) {
 	if question, ok := r.Context().Value(questionKey{}).(uint64); ok {
 		r = r.Clone(r.Context())
-		r.Header.Set(questionHeader, strconv.FormatUint(question, 10))
+		r.Header.Set(api.HeaderQuestion, strconv.FormatUint(question, 10))
 	}
 	return t.RoundTripper.RoundTrip(r)
 }

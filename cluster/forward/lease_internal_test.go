@@ -43,7 +43,7 @@ func TestAQuestionWithoutAnAnswer(t *testing.T) {
 			case silent.Load() && strings.HasSuffix(r.URL.Path, "/lease"):
 				time.Sleep(time.Minute)
 			default:
-				_, _ = io.WriteString(w, `{"tasks":[],"error":"`+r.Header.Get(questionHeader)+`"}`)
+				_, _ = io.WriteString(w, `{"tasks":[],"error":"`+r.Header.Get(api.HeaderQuestion)+`"}`)
 			}
 		}))
 		defer stop()

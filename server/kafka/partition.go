@@ -286,7 +286,7 @@ func (p *partition) settle(step []*entry, end time.Time) {
 	list := make([]api.Submit, len(submits))
 	for i, e := range submits {
 		list[i] = e.request.submit
-		list[i].ActionTime, list[i].Past = e.request.at, cmp.Or(e.request.submit.Past, api.Fire)
+		list[i].ActionTime, list[i].Now, list[i].Past = e.request.at, true, cmp.Or(e.request.submit.Past, api.Fire)
 	}
 	if len(list) > 0 {
 		results, err := p.reader.cfg.Service.SubmitBatch(ctx, list)

@@ -16,13 +16,6 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// forwardedHeader marks a request that another node has handed on; its value is
-// that node's name. In the form of http.Header's keys.
-const forwardedHeader = "Toc-Forwarded"
-
-// questionHeader numbers a forwarded question for leases.
-const questionHeader = "Toc-Question"
-
 // isAmongNodes are the routes that take no token, but a node's proof.
 var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
 
@@ -32,7 +25,7 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
 	}
 	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, forwarded := r.Header[forwardedHeader]
+		_, forwarded := r.Header[api.HeaderForwarded]
 		switch among := isAmongNodes[r.URL.Path]; {
 		case among && a.cfg.Alone:
 			writeProblem(w, newProblem(http.StatusNotFound, "there are no other nodes: cluster.provider is single"))
@@ -48,11 +41,11 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 // fromPeer marks the context of a forwarded request for the center.
 func fromPeer(ctx huma.Context) huma.Context {
 	r, _ := humago.Unwrap(ctx)
-	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
+	if _, forwarded := r.Header[api.HeaderForwarded]; !forwarded {
 		return ctx
 	}
-	question, _ := strconv.ParseUint(r.Header.Get(questionHeader), 10, 64)
-	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader), question))
+	question, _ := strconv.ParseUint(r.Header.Get(api.HeaderQuestion), 10, 64)
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(api.HeaderForwarded), question))
 }
 
 type unansweredInput struct {
@@ -62,7 +55,7 @@ type unansweredInput struct {
 func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
-		return api.Unanswered{}, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
+		return api.Unanswered{}, &task.FieldError{Field: api.HeaderForwarded, Message: "is not the escaped name of a node"}
 	}
 	said := api.Unanswered{Questions: []api.ID{}}
 	for _, q := range a.cfg.Unanswered(node) {
