@@ -85,8 +85,8 @@ const (
 	Fire   = "fire"   // the task is due at once; its DueTime is the ActionTime
 )
 
-// Wait is the delay of a submit without an ActionTime; nil: it has no time at all.
-func (s *Submit) Wait() *time.Duration {
+// FromNow is the delay of a submit without an ActionTime; nil: it has no time at all.
+func (s *Submit) FromNow() *time.Duration {
 	if s.Delay != 0 || s.Now {
 		return &s.Delay
 	}
@@ -114,7 +114,7 @@ func (s Submit) Request() (SubmitRequest, error) {
 	}
 	if !s.ActionTime.IsZero() {
 		b.ActionTime, err = actionTime(s.ActionTime)
-	} else if b.Delay = (*Duration)(s.Wait()); b.Delay == nil {
+	} else if b.Delay = (*Duration)(s.FromNow()); b.Delay == nil {
 		err = NoTime()
 	}
 	return b, err

@@ -67,7 +67,7 @@ const concurrentMoves = 256
 func (s *Service) moveFirst(ctx context.Context, r *api.Submit, result *submitted) {
 	c := api.Change{ActionTime: r.ActionTime, Attribute: &r.Attribute, Timeout: r.Timeout, Past: r.Past}
 	if c.ActionTime.IsZero() {
-		c.Delay = r.Wait()
+		c.Delay = r.FromNow()
 	}
 	first := result.task
 	end, err := s.beginMove(ctx, first.JobID)

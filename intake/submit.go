@@ -74,7 +74,7 @@ func (s *Service) check(r *api.Submit, now time.Time) (task.Task, task.BizType, 
 	}
 	var delay *time.Duration
 	if r.ActionTime.IsZero() {
-		delay = r.Wait()
+		delay = r.FromNow()
 	}
 	due, err := resolve(now, r.ActionTime, delay, r.Past)
 	if err != nil {

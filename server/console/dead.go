@@ -46,14 +46,15 @@ func deadFilter(f *form) (api.ListDead, deadBody) {
 		Filtered: d != api.ListDead{}, exact: d}
 }
 
-// query is the filter as a query.
-func (b *deadBody) query(more ...string) string {
-	return query(append([]string{"biz_type", b.BizType, "error", b.Error, "since", b.ExactSince(), "until", b.ExactUntil()}, more...)...)
+// deadPath is the page of the tasks that a filter selects.
+func deadPath(q api.ListDead) string {
+	return "/console/dead" + query("biz_type", q.BizType, "error", q.Error, "since", exactly(q.Since), "until", exactly(q.Until),
+		"cursor", q.Cursor)
 }
 
 // GroupLink is the page with the dead tasks of a group. Its error has # instead of numbers, so the longest text without one stands for it.
 func (b *deadBody) GroupLink(g api.DeadGroup) string {
-	return "/console/dead" + query("biz_type", g.BizType, "error", longestLiteral(g.Error))
+	return deadPath(api.ListDead{BizType: g.BizType, Error: longestLiteral(g.Error)})
 }
 
 func (c *Console) dead(r *http.Request) (*page, error) {
@@ -86,9 +87,10 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	if err != nil {
 		return wrong(err)
 	}
-	b.Start = "/console/dead" + b.query()
+	b.Start = deadPath(b.exact)
 	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
-		b.Next = "/console/dead" + b.query("cursor", shown.NextCursor)
+		ask.Cursor = shown.NextCursor
+		b.Next = deadPath(ask)
 	}
 	return p, nil
 }
@@ -96,22 +98,19 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 // bulk is a change of all dead tasks that match.
 type bulk struct {
 	api.ListDead
-	rate   float64
-	filter deadBody
-	verb   string // redrive or discard
+	rate float64
+	verb string // redrive or discard
 }
 
 func bulkOf(r *http.Request) (bulk, error) {
 	f := formOf(r)
 	f.only("biz_type", "error", "since", "until", "limit", "rate", asked)
 	k := bulk{verb: path.Base(r.URL.Path)}
-	k.ListDead, k.filter = deadFilter(f)
+	k.ListDead, _ = deadFilter(f)
 	k.Limit = f.number("limit", 1, 1<<31-1, 0)
 	k.rate = f.rate("rate")
 	return k, f.err
 }
-
-func (k *bulk) back() string { return "/console/dead" + k.filter.query() }
 
 // askDead counts what matches, changes nothing, and asks.
 func (c *Console) askDead(r *http.Request) (*page, error) {
@@ -119,7 +118,7 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	back := k.back()
+	back := deadPath(k.ListDead)
 	if k.Until.IsZero() { // so that the act changes no task that dies after the count
 		k.Until = task.CeilMilli(c.cfg.Now().Add(time.Millisecond))
 	}
