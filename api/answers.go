@@ -20,6 +20,8 @@ type BatchError struct {
 	Message string `json:"message" doc:"What would be right."`
 	Outcome string `json:"outcome,omitempty" enum:"already_processed,already_cancelled,dead,running" doc:"Why the first task could not be moved."`
 	Retry   bool   `json:"retry,omitempty" doc:"Nothing is wrong with the task: submit it again."`
+	// Cause is the error itself, in the process of the center.
+	Cause error `json:"-"`
 }
 
 // Page is a part of a list of tasks.
@@ -36,6 +38,12 @@ type Cancelled struct {
 // OutcomeCancelled says that a task never fires.
 const OutcomeCancelled = "cancelled"
 
+// Changed is what became of a change of many tasks.
+type Changed interface {
+	// Counts are how many tasks matched, how many of them were changed, and the operation that goes on to change them; 0: none does.
+	Counts() (matched, changed int, operation ID)
+}
+
 // Redriven answers a redrive of many tasks.
 type Redriven struct {
 	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
@@ -43,11 +51,21 @@ type Redriven struct {
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
 }
 
+// Counts implements Changed.
+func (r Redriven) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Redriven, r.Operation
+}
+
 // Discarded answers a discard of many tasks.
 type Discarded struct {
 	Matched   int `json:"matched" doc:"Dead tasks that match, whatever the limit."`
 	Discarded int `json:"discarded" doc:"Of those, cancelled; 0 in a dry run, and with a rate."`
 	Operation ID  `json:"operation,omitzero" doc:"With a rate: the operation that changes them."`
+}
+
+// Counts implements Changed.
+func (r Discarded) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Discarded, r.Operation
 }
 
 // Forecast is how many tasks are due when.
@@ -78,6 +96,11 @@ type Retried struct {
 	Matched   int `json:"matched" doc:"Pending tasks that had failed and would have run again later." example:"341"`
 	Retried   int `json:"retried" doc:"Of those, the ones that run now." example:"341"`
 	Operation ID  `json:"operation,omitzero" doc:"The operation that goes on to retry them." example:"1886427354112000001"`
+}
+
+// Counts implements Changed.
+func (r Retried) Counts() (matched, changed int, operation ID) {
+	return r.Matched, r.Retried, r.Operation
 }
 
 // DeadGroups sums up dead tasks by their error.

@@ -11,8 +11,10 @@
 //	}
 //
 // It imports package task only. It does not know who asks, how the bytes travel and which
-// business types there are. The tags doc, example, enum and the like make the OpenAPI document.
+// business types there are. The tags doc, example, enum and the like make the OpenAPI document; missing is what to give if the field must
+// be given and is not.
 //
+//	center.go     what callers ask of a center, in Go
 //	requests.go   the bodies of requests
 //	answers.go    the bodies of answers; errors.go says what their refusals stand for
 //	task.go       a task; append.go writes it fast

@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"strings"
+	"time"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -44,20 +47,23 @@ func Unavailable(detail string) []error {
 	return []error{task.ErrUnavailable}
 }
 
-// NewBatchError says why one task of a batch was not stored. known is false if that is an error of the center itself.
-func NewBatchError(err error) (e *BatchError, known bool) {
+// NewBatchError says why one task of a batch was not stored.
+func NewBatchError(err error) *BatchError {
 	var field *task.FieldError
 	var conflict *task.ConflictError
 	switch {
 	case errors.As(err, &field):
-		return &BatchError{Field: field.Field, Message: field.Message}, true
+		return &BatchError{Field: field.Field, Message: field.Message, Cause: err}
 	case errors.As(err, &conflict):
-		return &BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict)}, true
+		return &BatchError{Field: "dedup_key", Message: conflict.Error(), Outcome: string(conflict.Conflict), Cause: err}
 	case IsUnavailable(err):
-		return &BatchError{Message: Undecided(err, DetailUnavailable+DetailRepeat), Retry: true}, true
+		return &BatchError{Message: Undecided(err, DetailUnavailable+DetailRepeat), Retry: true, Cause: err}
 	}
-	return &BatchError{Message: err.Error()}, false
+	return &BatchError{Message: err.Error(), Cause: err}
 }
+
+// IsInternal reports whether the center itself has failed.
+func (e *BatchError) IsInternal() bool { return e.Cause != nil && e.Field == "" && !e.Retry }
 
 func (e *BatchError) Error() string {
 	if e.Field == "" {
@@ -69,6 +75,8 @@ func (e *BatchError) Error() string {
 // Unwrap gives the errors of package task that e stands for.
 func (e *BatchError) Unwrap() []error {
 	switch {
+	case e.Cause != nil:
+		return []error{e.Cause}
 	case e.Outcome != "":
 		return []error{&task.ConflictError{Conflict: task.Conflict(e.Outcome)}}
 	case e.Field != "":
@@ -77,4 +85,72 @@ func (e *BatchError) Unwrap() []error {
 		return Unavailable(e.Message)
 	}
 	return nil
+}
+
+// Problem is a refusal as HTTP carries it (RFC 9457). errors.Is and errors.As find in it what
+// it stands for in package task; see Unwrap.
+type Problem struct {
+	Status  int            `json:"status"`       // HTTP status
+	Title   string         `json:"title"`        // the status in words
+	Detail  string         `json:"detail"`       // what is wrong
+	Outcome string         `json:"outcome"`      // with 409: already_processed, already_cancelled, dead, running or pending
+	Until   Time           `json:"leased_until"` // with the outcome running: when its consumer's lease ends; zero: no consumer has it
+	Task    *Task          `json:"task"`         // with 412: the task as it stands, its ETag too
+	Errors  []ProblemField `json:"errors"`       // with 422 (and 400, 413, 415): which fields are wrong
+
+	// RetryAfter is how long the server asks to wait, with 503. 0: it does not say.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// ProblemField says what is wrong with one field of a request.
+type ProblemField struct {
+	Location string `json:"location"` // like body.biz_id or query.limit
+	Message  string `json:"message"`
+}
+
+func (e *Problem) Error() string {
+	if len(e.Errors) == 0 {
+		return fmt.Sprintf("%d %s: %s", e.Status, e.Title, e.Detail)
+	}
+	parts := make([]string, len(e.Errors))
+	for i, f := range e.Errors {
+		parts[i] = f.Location + ": " + f.Message
+	}
+	return fmt.Sprintf("%d %s: %s", e.Status, e.Title, strings.Join(parts, "; "))
+}
+
+// Unwrap gives the errors of package task that the refusal stands for, by its status:
+//
+//	404  task.ErrNotFound
+//	409  *task.ConflictError; its JobID is 0: a problem does not name it
+//	412  *task.ChangedError; its Task has BizType 0: a problem names it by its name
+//	422  *task.FieldError, one for each field that is wrong
+//	503  task.ErrUnavailable; task.ErrLocked or task.ErrNotBegun, too, if that is known
+func (e *Problem) Unwrap() (known []error) {
+	switch e.Status {
+	case http.StatusNotFound:
+		return []error{task.ErrNotFound}
+	case http.StatusConflict:
+		switch c := task.Conflict(e.Outcome); c {
+		case task.ConflictProcessed, task.ConflictCancelled, task.ConflictDead, task.ConflictRunning, task.ConflictPending:
+			return []error{&task.ConflictError{Conflict: c, Until: e.Until.Time()}}
+		}
+	case http.StatusPreconditionFailed:
+		if e.Task != nil {
+			if t, err := e.Task.Task(0); err == nil {
+				return []error{&task.ChangedError{Task: t}}
+			}
+		}
+	case http.StatusUnprocessableEntity:
+		for _, f := range e.Errors {
+			_, field, found := strings.Cut(f.Location, ".") // body.delay is the field delay
+			if !found {
+				field = f.Location
+			}
+			known = append(known, &task.FieldError{Field: field, Message: f.Message})
+		}
+	case http.StatusServiceUnavailable:
+		return Unavailable(e.Detail)
+	}
+	return known
 }

@@ -10,6 +10,40 @@ import (
 // ETag names the state of a task in the headers ETag and If-Match.
 func ETag(t *task.Task) string { return `"` + t.Tag() + `"` }
 
+// ChangeOption is a condition of a change.
+type ChangeOption func(*Condition)
+
+// Condition is what must hold for a change to be made: what the ChangeOptions ask for.
+type Condition struct {
+	IfMatch []string // ETags, or "*"; nil: nothing
+}
+
+// ConditionOf is what options ask for.
+func ConditionOf(opts []ChangeOption) (c Condition) {
+	for _, o := range opts {
+		o(&c)
+	}
+	return c
+}
+
+// IfMatch makes a change only if the task is still in one of these states: the
+// ETags of Tasks, or "*" for any. Otherwise nothing is changed, and the answer is an
+// *Error with status 412 and the Task as it stands. An empty ETag (a Task of a list
+// has none) matches nothing.
+func IfMatch(etags ...string) ChangeOption {
+	return func(c *Condition) {
+		if len(etags) == 0 {
+			c.IfMatch = []string{`""`}
+		}
+		for _, tag := range etags {
+			if tag != "*" && (len(tag) < 2 || !strings.HasSuffix(tag, `"`)) {
+				tag = `"` + tag + `"`
+			}
+			c.IfMatch = append(c.IfMatch, tag)
+		}
+	}
+}
+
 // ParseIfMatch reads the values of If-Match (RFC 9110, 13.1.1): * or a list of
 // ETags, whose texts it gives. A weak ETag matches nothing, and so gives "".
 func ParseIfMatch(values []string) (tags []string, err error) {

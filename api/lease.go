@@ -97,14 +97,14 @@ func (l *Lease) UnmarshalText(text []byte) (err error) {
 // SettleRequest settles leases.
 type SettleRequest struct {
 	_      struct{}     `additionalProperties:"false"`
-	Settle []Settlement `json:"settle" nullable:"false" minItems:"1" maxItems:"1000" doc:"What to do with which leases."`
+	Settle []Settlement `json:"settle" missing:"give the leases to settle" nullable:"false" minItems:"1" maxItems:"1000" doc:"What to do with which leases."`
 }
 
 // Settlement is what a consumer does with a lease.
 type Settlement struct {
 	_          struct{}  `additionalProperties:"false"`
 	Lease      string    `json:"lease" minLength:"1" doc:"The lease, as it came with the task." example:"3bw1f0sk8b4-1y0gkz9d6v3p2"`
-	Do         Do        `json:"do" enum:"ack,nack,extend,reject,release" doc:"ack: the task is processed. nack: the run has failed; the task is tried again, or dead after max_retries. extend: the lease ends ttr from now. reject: the task is cancelled. release: nobody has begun it; it is due again at once, and this was no attempt." example:"ack"`
+	Do         Do        `json:"do" missing:"give ack, nack, extend, reject or release" enum:"ack,nack,extend,reject,release" doc:"ack: the task is processed. nack: the run has failed; the task is tried again, or dead after max_retries. extend: the lease ends ttr from now. reject: the task is cancelled. release: nobody has begun it; it is due again at once, and this was no attempt." example:"ack"`
 	RetryAfter *Duration `json:"retry_after,omitempty" doc:"Of nack: when to try again, from now: a Go duration of 0s or more. Left out: the back-off of the business type." example:"10s"`
 	TTR        Duration  `json:"ttr,omitzero" doc:"Of extend: a Go duration of 100ms to 24h. Left out: the task's timeout, or else pull.ttr of the business type." example:"30s"`
 	Error      string    `json:"error,omitempty" doc:"Of nack and reject: why; kept as last_error, cut to 255 bytes." example:"order 42 is locked"`

@@ -2,11 +2,18 @@ package api
 
 import "time"
 
+// The headers of a request that another node has forwarded. Its value marks it, so that it is not forwarded again: the name of that node,
+// escaped. A question for leases has a number, too. In the form of http.Header's keys.
+const (
+	HeaderForwarded = "Toc-Forwarded"
+	HeaderQuestion  = "Toc-Question"
+)
+
 // SubmitRequest asks for one task.
 type SubmitRequest struct {
 	_          struct{}   `additionalProperties:"false"`
-	BizType    string     `json:"biz_type" minLength:"1" doc:"Name of a configured business type." example:"order_close"`
-	BizID      BizID      `json:"biz_id" minLength:"1" maxLength:"128" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
+	BizType    string     `json:"biz_type" missing:"give the name of a configured biz_type" minLength:"1" doc:"Name of a configured business type." example:"order_close"`
+	BizID      BizID      `json:"biz_id" missing:"give the business's own id" minLength:"1" maxLength:"128" doc:"The business's own id, like an order's: an unsigned 64-bit number, as a string or a number, or any other text of up to 128 bytes, like a UUID. Tasks of one biz_id lie in one table." example:"42"`
 	ActionTime *time.Time `json:"action_time,omitempty" doc:"When to fire, RFC 3339; rounded up to a millisecond. At most 5 s ago, unless past is fire, and 10 years ahead. Give either this or delay." example:"2030-01-02T15:04:05Z"`
 	Delay      *Duration  `json:"delay,omitempty" doc:"When to fire, counted from now: a Go duration of 0s or more. Give either this or action_time." example:"30m"`
 	Attribute  string     `json:"attribute,omitempty" maxLength:"4096" doc:"Handed to the processor as it is. At most 4096 bytes of UTF-8." example:"{\"shop\":7}"`
@@ -51,6 +58,11 @@ type DeadRequest struct {
 	Rate    float64    `json:"rate,omitempty" minimum:"0.01" maximum:"100000" doc:"Starts an operation that changes so many tasks a second. Left out: all are changed before the answer." example:"50"`
 }
 
+// Which is what selects the tasks of r.
+func (r *DeadRequest) Which() ListDead {
+	return ListDead{BizType: r.BizType, Error: r.Error, Since: timeOf(r.Since), Until: timeOf(r.Until)}
+}
+
 // PauseRequest asks to pause a business type.
 type PauseRequest struct {
 	_      struct{}   `additionalProperties:"false"`
@@ -74,8 +86,8 @@ func (RetryRequest) MayBeEmpty() {}
 type LimitsRequest struct {
 	_    struct{}   `additionalProperties:"false"`
 	From string     `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
-	Seq  int        `json:"seq" minimum:"1" doc:"Grows with each request of the process. One that is late is ignored."`
-	Asks []LimitAsk `json:"asks" nullable:"false" minItems:"1" maxItems:"1000"`
+	Seq  int        `json:"seq" missing:"give a number that grows with each request" minimum:"1" doc:"Grows with each request of the process. One that is late is ignored."`
+	Asks []LimitAsk `json:"asks" missing:"give what to ask for" nullable:"false" minItems:"1" maxItems:"1000"`
 }
 
 // LimitAsk is what a node asks for, of one business type.
@@ -91,5 +103,5 @@ type LimitAsk struct {
 // WakeRequest names tasks that are due soon.
 type WakeRequest struct {
 	_      struct{} `additionalProperties:"false"`
-	JobIDs []ID     `json:"job_ids" nullable:"false" minItems:"1" maxItems:"1000" doc:"The tasks' ids."`
+	JobIDs []ID     `json:"job_ids" missing:"give the ids of the tasks" nullable:"false" minItems:"1" maxItems:"1000" doc:"The tasks' ids."`
 }

@@ -137,9 +137,6 @@ func New(cfg configs.Config, opts ...Option) (*App, error) {
 	return a, nil
 }
 
-// Desk is the service behind Tasks, with the types of package intake. Programs use Tasks.
-func (a *App) Desk() *intake.Service { return a.service }
-
 // Metrics returns the series toc_*, for a registry of the program: prometheus.MustRegister(center.Metrics()).
 // With HTTP the center itself serves them at /metrics.
 func (a *App) Metrics() prometheus.Collector { return a.metrics.Collector() }

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -59,14 +59,12 @@ func benchmarkFire(b *testing.B, cfg configs.Config) {
 	for b.Loop() {
 		counter.left.Store(tasks)
 		due := time.Now().Add(3 * time.Second)
-		list := make([]intake.Submit, 1000)
+		list := make([]api.Submit, 1000)
 		for n := range tasks / len(list) {
 			for i := range list {
-				list[i] = intake.Submit{BizType: "order_close", BizID: uint64(n*len(list) + i), When: intake.At(due)}
+				list[i] = api.Submit{BizType: "order_close", BizID: uint64(n*len(list) + i), ActionTime: due}
 			}
-			for _, got := range c.Desk().SubmitBatch(b.Context(), list) {
-				require.NoError(b, got.Err)
-			}
+			submitted(b, c, list)
 		}
 		require.Greater(b, time.Until(due), 300*time.Millisecond, "the submits took too long")
 		time.Sleep(time.Until(due.Add(-250 * time.Millisecond))) // real time: a benchmark

@@ -93,15 +93,15 @@ func (a *App) build() error {
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: a.dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Tracer: a.tracer, Now: a.clock.Now, Logger: a.component("processor"),
 	})
+	a.control = a.newControl()
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
 		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Tracer: a.tracer, Now: a.clock.Now,
-		Logger: a.component("intake"),
+		Decisions: a.control, Load: a.bizTypeOfAll, Logger: a.component("intake"),
 	})
 	if err := a.buildReaders(); err != nil {
 		return err
 	}
-	a.control = a.newControl()
 	a.operations = a.newOperations(owned)
 	a.console = a.newConsole()
 	a.metrics.Watch(a.state)

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
@@ -64,13 +64,11 @@ func benchmarkCatchUp(b *testing.B, cfg configs.Config) {
 	seen := &starts{}
 	c := run(b, cfg, app.WithProcessor("ledger", seen))
 	submit := func(n int, due func(i int) time.Time) {
-		list := make([]intake.Submit, n)
+		list := make([]api.Submit, n)
 		for i := range list {
-			list[i] = intake.Submit{BizType: "order_close", BizID: uint64(i), When: intake.At(due(i))}
+			list[i] = api.Submit{BizType: "order_close", BizID: uint64(i), ActionTime: due(i)}
 		}
-		for _, got := range c.Desk().SubmitBatch(b.Context(), list) {
-			require.NoError(b, got.Err)
-		}
+		submitted(b, c, list)
 	}
 	_, err := c.Pause(b.Context(), "order_close", client.Pause{})
 	require.NoError(b, err)

@@ -117,7 +117,7 @@ func (a *App) peerKeys() []string {
 
 func (a *App) newForwarder(owned owners) *forward.Forwarder {
 	return forward.New(forward.Config{
-		Node: a.node, Layout: a.layout, Proof: a.proof, Catalog: a.catalog, Dial: a.opts.outside.Dial, Logger: a.component("forward"),
+		Node: a.node, Layout: a.layout, Proof: a.proof, Dial: a.opts.outside.Dial, Logger: a.component("forward"),
 		Cluster: struct {
 			owners
 			membership

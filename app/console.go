@@ -11,7 +11,6 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
@@ -23,47 +22,31 @@ func (a *App) newConsole() *console.Console {
 		return nil
 	}
 	return console.New(console.Config{
-		Node: a.node, Desk: a.service, Operator: consoleOperator{a}, Center: consoleCenter{status{a}},
+		Node: a.node, Center: a.service, Status: status{a},
 		Tokens: a.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
 	})
 }
 
-// consoleOperator changes business types for the console.
-type consoleOperator struct{ *App }
-
-// Pause implements console.Operator.
-func (o consoleOperator) Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error) {
-	return o.decide(ctx, bizType, intake.ByConsole, p)
-}
-
-// Resume implements console.Operator.
-func (o consoleOperator) Resume(ctx context.Context, bizType string) (api.BizType, error) {
-	return o.resume(ctx, bizType, intake.ByConsole)
-}
-
-// consoleCenter gives the console the state of the nodes.
-type consoleCenter struct{ status }
-
-// OfType implements console.Center.
-func (c consoleCenter) OfType(b task.BizType) metrics.OfType { return c.metrics.OfType(b) }
+// OfType implements console.Status.
+func (s status) OfType(b task.BizType) metrics.OfType { return s.metrics.OfType(b) }
 
 // pulsesWithin is how long Pulses waits for the other nodes.
 const pulsesWithin = time.Second
 
-// Pulses implements console.Center.
-func (c consoleCenter) Pulses(ctx context.Context) []console.NodePulse {
+// Pulses implements console.Status.
+func (s status) Pulses(ctx context.Context) []console.NodePulse {
 	ctx, cancel := context.WithTimeout(ctx, pulsesWithin)
 	defer cancel()
-	members := c.cluster.Members()
+	members := s.cluster.Members()
 	list := make([]console.NodePulse, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		list[i] = console.NodePulse{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
-		if m.Name == c.node || c.forward == nil {
-			list[i].Pulse = c.Pulse(ctx)
+		if m.Name == s.node || s.forward == nil {
+			list[i].Pulse = s.Pulse(ctx)
 			continue
 		}
-		asking.Go(func() { list[i].Pulse, list[i].Err = c.forward.Pulse(ctx, m) })
+		asking.Go(func() { list[i].Pulse, list[i].Err = s.forward.Pulse(ctx, m) })
 	}
 	asking.Wait()
 	return list

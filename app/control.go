@@ -2,17 +2,12 @@ package app
 
 import (
 	"context"
-	"fmt"
-	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/intake/pause"
-	"github.com/timeoutcenter/toc/store"
-	"github.com/timeoutcenter/toc/task"
 )
 
 func (a *App) newControl() *pause.Control {
@@ -31,79 +26,20 @@ func (g gate) SetPaused(bizTypes []uint64) {
 	g.timer.Reread()
 }
 
+// byEmbedder is who decides by Pause and Resume, as toc_control names them.
+const byEmbedder = "embedder"
+
 // Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until
 // Resume or p.Until. Runs under way end. A second Pause replaces the first. It returns task.ErrNotFound for an
 // unknown business type, a *task.FieldError (reason, until), or task.ErrUnavailable if no database took it.
 func (a *App) Pause(ctx context.Context, bizType string, p client.Pause) (client.BizType, error) {
-	return a.decide(ctx, bizType, byEmbedder, p.Request())
+	return a.service.Pause(intake.WithActor(ctx, byEmbedder), bizType, p)
 }
 
 // Resume ends the pause of a business type: what has become due meanwhile starts at once. Its errors are those of
 // Pause.
 func (a *App) Resume(ctx context.Context, bizType string) (client.BizType, error) {
-	return a.resume(ctx, bizType, byEmbedder)
-}
-
-// Who decides, as toc_control names them.
-const (
-	byAPI      = intake.ByAPI
-	byEmbedder = "embedder"
-)
-
-// operator changes business types for the HTTP API.
-type operator struct{ *App }
-
-// Pause implements rest.Operator.
-func (o operator) Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error) {
-	return o.decide(ctx, bizType, byAPI, p)
-}
-
-// Resume implements rest.Operator.
-func (o operator) Resume(ctx context.Context, bizType string) (api.BizType, error) {
-	return o.resume(ctx, bizType, byAPI)
-}
-
-const maxReason = 255 // characters
-
-func (a *App) decide(ctx context.Context, bizType, by string, p api.PauseRequest) (api.BizType, error) {
-	b, err := a.catalog.Load().Find(bizType)
-	if err != nil {
-		return api.BizType{}, err
-	}
-	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
-		return api.BizType{}, &task.FieldError{Field: "reason",
-			Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
-	}
-	row := store.Control{BizType: b.ID, Paused: true, Reason: p.Reason, Actor: by}
-	if p.Until != nil {
-		now := a.clock.Now()
-		if row.Until = task.CeilMilli(p.Until.UTC()); !row.Until.After(now) || row.Until.After(now.Add(intake.MaxAhead)) {
-			return api.BizType{}, &task.FieldError{Field: "until",
-				Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
-					p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
-		}
-	}
-	if err := a.control.Set(ctx, row); err != nil {
-		return api.BizType{}, err
-	}
-	detail := p.Reason
-	if !row.Until.IsZero() {
-		detail = strings.TrimSpace("until " + api.Time(row.Until).String() + " " + p.Reason)
-	}
-	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "pause", Target: b.Name, Detail: detail})
-	return a.bizTypeOfAll(ctx, b), nil
-}
-
-func (a *App) resume(ctx context.Context, bizType, by string) (api.BizType, error) {
-	b, err := a.catalog.Load().Find(bizType)
-	if err != nil {
-		return api.BizType{}, err
-	}
-	if err := a.control.Set(ctx, store.Control{BizType: b.ID, Actor: by}); err != nil {
-		return api.BizType{}, err
-	}
-	a.service.Record(ctx, store.AuditEntry{Actor: by, Action: "resume", Target: b.Name})
-	return a.bizTypeOfAll(ctx, b), nil
+	return a.service.Resume(intake.WithActor(ctx, byEmbedder), bizType)
 }
 
 // paused is the pause of a business type as the API shows it; nil: it is not paused.
@@ -113,4 +49,36 @@ func (a *App) paused(bizType uint64) *api.Pause {
 		return nil
 	}
 	return &api.Pause{By: row.Actor, Since: api.Time(row.Changed), Until: api.Time(row.Until), Reason: row.Reason}
+}
+
+func (a *App) newOperations(owned owners) *bulk.Runner {
+	return bulk.New(bulk.Config{
+		Store: a.store, Databases: a.layout.Databases, Any: a.control.OperationRuns, Runs: func() bool { return owned.Owns(0) },
+		Undo: a.service.UndoTasks, Redriven: a.wakeRedriven, Discarded: a.forgetDiscarded, Now: a.clock.Now, Logger: a.component("operations"),
+	})
+}
+
+// wakeRedriven brings redriven tasks to their engines, on any node. A tick finds the tasks that it misses.
+func (a *App) wakeRedriven(ctx context.Context, jobIDs []uint64) {
+	a.service.Wake(ctx, jobIDs) // of this node's partitions
+	var others []uint64
+	for _, id := range jobIDs {
+		if shard, ok := a.layout.ShardOf(id); ok && a.forward != nil && !a.cluster.Ownership().Owns(a.layout.Partition(shard)) {
+			others = append(others, id)
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	list, err := a.store.Load(ctx, others)
+	if err == nil {
+		a.dispatcher.Place(list...)
+	}
+}
+
+// forgetDiscarded takes discarded tasks out of the dead queues in Redis.
+func (a *App) forgetDiscarded(jobIDs []uint64) {
+	for _, id := range jobIDs {
+		a.dispatcher.Forget(id)
+	}
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
@@ -149,16 +149,15 @@ func TestNothingIsLostWhenTheProcessIsKilled(t *testing.T) {
 func submitBefore(t *testing.T, cfg configs.Config, n int, span time.Duration) map[string]time.Time {
 	t.Helper()
 	c := run(t, cfg)
-	requests := make([]intake.Submit, n)
+	requests := make([]api.Submit, n)
 	start := time.Now().Add(time.Second)
 	for i := range requests {
-		requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
-			When: intake.At(start.Add(time.Duration(rand.Int64N(int64(span)))))}
+		requests[i] = api.Submit{BizType: "order_close", BizID: rand.Uint64(),
+			ActionTime: start.Add(time.Duration(rand.Int64N(int64(span))))}
 	}
 	due := make(map[string]time.Time, n)
-	for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
-		require.NoError(t, s.Err)
-		due[fmt.Sprint(s.Task.JobID)] = s.Task.ActionTime
+	for id, at := range submitted(t, c, requests) {
+		due[fmt.Sprint(id)] = at
 	}
 	require.NoError(t, c.stop())
 	return due

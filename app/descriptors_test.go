@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -66,14 +66,14 @@ func withoutDescriptors(t *testing.T, url string) {
 		}, "no descriptor is left: %t", want)
 	}
 	fire := func() uint64 {
-		row, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+		row, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: 1, Now: true})
 		require.NoError(t, err)
-		return row.Task.JobID
+		return uint64(row.Task.JobID)
 	}
 	processed := func(jobID uint64) {
 		await.That(t, func() bool {
-			row, err := c.Desk().Get(t.Context(), jobID)
-			return err == nil && row.Status == task.Processed && row.Attempts == 0
+			row, err := c.Tasks().Get(t.Context(), jobID)
+			return err == nil && row.Status == task.Processed.String() && row.Attempts == 0
 		}, "processed by the first run that counts")
 	}
 	processed(fire())
@@ -92,7 +92,7 @@ func withoutDescriptors(t *testing.T, url string) {
 	jobID := fire()
 	none(true)
 	await.That(t, func() bool {
-		row, err := c.Desk().Get(t.Context(), jobID)
+		row, err := c.Tasks().Get(t.Context(), jobID)
 		return err == nil && strings.Contains(row.LastError, "too many open files")
 	}, "its run had no descriptor")
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
@@ -40,9 +40,11 @@ func TestAForgottenCommitHoldsUpItsOwnTask(t *testing.T) {
 	})
 	c := run(t, cfg, app.WithProcessor("ledger", p))
 	submit := func(bizID uint64, in time.Duration, attribute string) task.Task {
-		s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(in), Attribute: attribute})
+		s, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: bizID, Delay: in, Now: true, Attribute: attribute})
 		require.NoError(t, err)
-		return s.Task
+		row, err := s.Task.Task(1)
+		require.NoError(t, err)
+		return row
 	}
 	held := submit(0, 0, "slow")
 	<-began
@@ -62,12 +64,14 @@ func TestAForgottenCommitHoldsUpItsOwnTask(t *testing.T) {
 		one := submit(i, time.Duration(i)*20*time.Millisecond, "")
 		due[one.JobID] = one.ActionTime
 	}
-	require.NoError(t, c.Desk().Cancel(t.Context(), far.JobID), "of another row")
+	require.NoError(t, c.Tasks().Cancel(t.Context(), far.JobID), "of another row")
 	fired.awaitAll(t, due)
 	row := func(id uint64) task.Task {
-		one, err := c.Desk().Get(t.Context(), id)
+		one, err := c.Tasks().Get(t.Context(), id)
 		require.NoError(t, err)
-		return one
+		got, err := one.Task(1)
+		require.NoError(t, err)
+		return got
 	}
 	for id := range due {
 		await.That(t, func() bool { return row(id).Status == task.Processed }, "task %d is processed", id)
@@ -118,12 +122,12 @@ func TestATableHoldsUpItselfOnly(t *testing.T) {
 			require.NoError(t, err)
 			others, its := map[uint64]time.Time{}, map[uint64]time.Time{}
 			for i := range uint64(40) {
-				s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: i, When: intake.In(0)})
+				s, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: i, Now: true})
 				require.NoError(t, err)
 				if layout.Shard(i) == 1 {
-					its[s.Task.JobID] = s.Task.ActionTime
+					its[uint64(s.Task.JobID)] = s.Task.ActionTime.Time()
 				} else {
-					others[s.Task.JobID] = s.Task.ActionTime
+					others[uint64(s.Task.JobID)] = s.Task.ActionTime.Time()
 				}
 			}
 			dsn, err := store.MySQLDSN(app.StoreConfig(cfg), 0)
@@ -157,8 +161,8 @@ func TestATableHoldsUpItselfOnly(t *testing.T) {
 			await.That(t, func() bool { _, there := metric(t, c, told); return !there }, "%s is gone", told)
 			for id := range its {
 				await.That(t, func() bool {
-					one, err := c.Desk().Get(t.Context(), id)
-					return err == nil && one.Status == task.Processed
+					one, err := c.Tasks().Get(t.Context(), id)
+					return err == nil && one.Status == task.Processed.String()
 				}, "task %d is processed", id)
 			}
 			require.NoError(t, c.stop())

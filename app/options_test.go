@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
@@ -39,7 +39,7 @@ func TestWithBizType(t *testing.T) {
 	c := run(t, cfg, ours, app.WithConfigFile(file, nil), app.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	fires := func() {
 		t.Helper()
-		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "ours", BizID: 1, When: intake.In(0)})
+		_, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "ours", BizID: 1, Now: true})
 		require.NoError(t, err)
 		require.EqualValues(t, 9, await.Receive(t, ran, "the task runs: %s", log).BizType)
 	}
@@ -47,7 +47,7 @@ func TestWithBizType(t *testing.T) {
 	put("biz_types: [{id: 1, name: theirs, processor: log}]")
 	c.Reload()
 	await.That(t, func() bool {
-		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "theirs", BizID: 1, When: intake.In(time.Hour)})
+		_, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "theirs", BizID: 1, Delay: time.Hour})
 		return err == nil
 	}, "the new file is in force")
 	fires()
@@ -103,7 +103,7 @@ func TestStartAndStop(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, second.Start(t.Context()), "in use")
 
-	row, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+	row, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: 1, Now: true})
 	require.NoError(t, err)
 	<-running
 	hasty, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -115,9 +115,9 @@ func TestStartAndStop(t *testing.T) {
 	again, err := app.New(cfg, app.WithProcessor("ledger", slow), app.WithLogger(testLogger(t)))
 	require.NoError(t, err)
 	require.NoError(t, again.Start(t.Context()))
-	got, err := again.Desk().Get(t.Context(), row.Task.JobID)
+	got, err := again.Tasks().Get(t.Context(), uint64(row.Task.JobID))
 	require.NoError(t, err)
-	require.Equal(t, task.Processed, got.Status)
+	require.Equal(t, task.Processed.String(), got.Status)
 	require.NoError(t, again.Stop(t.Context()))
 }
 

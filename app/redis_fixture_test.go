@@ -14,8 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
@@ -92,15 +92,23 @@ func readiness(t *testing.T, c *center) (code int, degraded string) {
 func submitSpread(t *testing.T, c *center, n int, begin, end time.Duration) map[uint64]time.Time {
 	t.Helper()
 	now := time.Now()
-	requests := make([]intake.Submit, n)
+	requests := make([]api.Submit, n)
 	for i := range requests {
-		requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
-			When: intake.At(now.Add(begin + time.Duration(rand.Int64N(int64(end-begin)))))}
+		requests[i] = api.Submit{BizType: "order_close", BizID: rand.Uint64(),
+			ActionTime: now.Add(begin + time.Duration(rand.Int64N(int64(end-begin))))}
 	}
-	due := make(map[uint64]time.Time, n)
-	for _, s := range c.Desk().SubmitBatch(t.Context(), requests) {
-		require.NoError(t, s.Err)
-		due[s.Task.JobID] = s.Task.ActionTime
+	return submitted(t, c, requests)
+}
+
+// submitted submits tasks with an action_time, and returns when each is due.
+func submitted(t testing.TB, c *center, list []api.Submit) map[uint64]time.Time {
+	t.Helper()
+	results, err := c.Tasks().SubmitBatch(context.Background(), list)
+	require.NoError(t, err)
+	due := make(map[uint64]time.Time, len(list))
+	for i, r := range results {
+		require.Nil(t, r.Err)
+		due[uint64(r.JobID)] = task.CeilMilli(list[i].ActionTime)
 	}
 	return due
 }
@@ -129,18 +137,22 @@ func submitSteadily(t *testing.T, c *center, perSecond int, within time.Duration
 			if n <= 0 {
 				continue
 			}
-			requests := make([]intake.Submit, n)
+			requests := make([]api.Submit, n)
 			for i := range requests {
-				requests[i] = intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
-					When: intake.In(time.Duration(rand.Int64N(int64(within))))}
+				requests[i] = api.Submit{BizType: "order_close", BizID: rand.Uint64(),
+					ActionTime: time.Now().Add(time.Duration(rand.Int64N(int64(within))))}
 			}
 			asked := time.Now()
-			for _, s := range c.Desk().SubmitBatch(context.Background(), requests) {
-				if s.Err != nil {
-					t.Errorf("a submit failed: %v", s.Err)
+			results, err := c.Tasks().SubmitBatch(context.Background(), requests)
+			for i, r := range results {
+				if r.Err != nil {
+					t.Errorf("a submit failed: %v", r.Err)
 					continue
 				}
-				due[s.Task.JobID] = s.Task.ActionTime
+				due[uint64(r.JobID)] = task.CeilMilli(requests[i].ActionTime)
+			}
+			if err != nil {
+				t.Errorf("submits failed: %v", err)
 			}
 			slowest = max(slowest, time.Since(asked))
 			sent += n

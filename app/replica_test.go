@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/task"
@@ -44,18 +44,20 @@ func (p *pair) setReadOnly(t *testing.T, on int) {
 	require.NoError(t, err)
 }
 
-// submit submits tasks of both databases, all of which must be stored.
-func (p *pair) submit(t *testing.T, c *center, n int, when intake.When) (tasks []task.Task) {
+// submit submits tasks of both databases, all of which must be stored, and returns their ids.
+func (p *pair) submit(t *testing.T, c *center, n int, delay time.Duration) (ids []uint64) {
 	t.Helper()
-	list := make([]intake.Submit, n)
+	list := make([]api.Submit, n)
 	for i := range list {
-		list[i] = intake.Submit{BizType: "order_close", BizID: uint64(i), When: when}
+		list[i] = api.Submit{BizType: "order_close", BizID: uint64(i), Delay: delay, Now: true}
 	}
-	for _, s := range c.Desk().SubmitBatch(t.Context(), list) {
-		require.NoError(t, s.Err)
-		tasks = append(tasks, s.Task)
+	results, err := c.Tasks().SubmitBatch(t.Context(), list)
+	require.NoError(t, err)
+	for _, r := range results {
+		require.Nil(t, r.Err)
+		ids = append(ids, uint64(r.JobID))
 	}
-	return tasks
+	return ids
 }
 
 // makeDue makes all pending tasks due, by hand and on the primary, whether it is read-only or not.
@@ -70,8 +72,8 @@ func (p *pair) makeDue(t *testing.T) {
 }
 
 // isFound reports what the center answers about a task.
-func isFound(t *testing.T, c *center, of task.Task) bool {
-	_, err := c.Desk().Get(t.Context(), of.JobID)
+func isFound(t *testing.T, c *center, of uint64) bool {
+	_, err := c.Tasks().Get(t.Context(), of)
 	if err != nil && !errors.Is(err, task.ErrUnavailable) { // of a connection that ends
 		require.ErrorIs(t, err, task.ErrNotFound)
 	}
@@ -86,10 +88,10 @@ func TestFailOverToAReplica(t *testing.T) {
 	fired := newLedger()
 	c := run(t, p.cfg, app.WithProcessor("ledger", fired))
 	const n = 20
-	far := p.submit(t, c, n, intake.In(time.Hour))
+	far := p.submit(t, c, n, time.Hour)
 	p.CatchUp()
 	p.Lag()
-	far = append(far, p.submit(t, c, 1, intake.In(time.Hour))...)
+	far = append(far, p.submit(t, c, 1, time.Hour)...)
 	last := far[n]
 
 	// The old primary.
@@ -112,11 +114,11 @@ func TestFailOverToAReplica(t *testing.T) {
 	p.Promote()
 	awaitNoTrouble(t, c, "read-only")
 	fired.await(t, len(far))
-	more := p.submit(t, c, n, intake.In(0))
+	more := p.submit(t, c, n, 0)
 	fired.await(t, len(far)+n)
 	require.NoError(t, c.stop())
 	for _, one := range slices.Concat(far, more) {
-		require.Len(t, fired.runs(one.JobID), 1)
+		require.Len(t, fired.runs(one), 1)
 	}
 	require.Equal(t, len(far)+n, countStatus(t, p.cfg, task.Processed))
 	require.Equal(t, old, p.Commits(p.PrivateMySQL))
@@ -136,7 +138,7 @@ func (p *pair) isLeftAlone(t *testing.T, c *center, server *testrig.PrivateMySQL
 	t.Helper()
 	before := p.Commits(server)
 	for biz := range uint64(2) {
-		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0)})
+		_, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: biz, Now: true})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.ErrorContains(t, err, "read-only")
 	}
@@ -155,14 +157,14 @@ func TestFailOverAfterACrash(t *testing.T) {
 		start, goOn := make(chan struct{}), make(chan struct{})
 		fired.answer = func(task.Task) error { close(start); <-goOn; fired.answer = nil; return nil }
 		c := run(t, p.cfg, app.WithProcessor("ledger", fired))
-		copied := p.submit(t, c, 10, intake.In(time.Hour))
-		ran := p.submit(t, c, 1, intake.In(0))[0]
+		copied := p.submit(t, c, 10, time.Hour)
+		ran := p.submit(t, c, 1, 0)[0]
 		await.Receive(t, start, "the task runs")
 		p.CatchUp()
 		p.Lag()
 		close(goOn)
 		awaitRows(t, p.cfg, task.Processed, 1)
-		lost := p.submit(t, c, 10, intake.In(time.Hour))
+		lost := p.submit(t, c, 10, time.Hour)
 
 		p.failOver(t, c)
 		for _, one := range lost {
@@ -171,8 +173,8 @@ func TestFailOverAfterACrash(t *testing.T) {
 		for _, one := range copied {
 			require.True(t, isFound(t, c, one))
 		}
-		await.That(t, func() bool { return len(fired.runs(ran.JobID)) == 2 }, "the task without an outcome runs again")
-		p.submit(t, c, 10, intake.In(0))
+		await.That(t, func() bool { return len(fired.runs(ran)) == 2 }, "the task without an outcome runs again")
+		p.submit(t, c, 10, 0)
 		fired.await(t, 11)
 	})
 	t.Run("semi-synchronous", func(t *testing.T) {
@@ -181,7 +183,7 @@ func TestFailOverAfterACrash(t *testing.T) {
 		p := newPair(t)
 		p.SemiSync(time.Hour)
 		c := run(t, p.cfg, app.WithProcessor("ledger", newLedger()))
-		acknowledged := p.submit(t, c, 200, intake.In(time.Hour))
+		acknowledged := p.submit(t, c, 200, time.Hour)
 		p.failOver(t, c)
 		for _, one := range acknowledged {
 			require.True(t, isFound(t, c, one))

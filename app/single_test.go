@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/migrations"
@@ -69,10 +69,10 @@ func TestASingleNodeWhoseConnectionsAreCutStaysTheOnlyOne(t *testing.T) {
 	due := map[uint64]time.Time{}
 	for range 30 {
 		for range 4 {
-			s, err := a.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(),
-				When: intake.In(time.Duration(rand.Int64N(int64(2 * time.Second))))})
+			s, err := a.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: rand.Uint64(),
+				Delay: time.Duration(rand.Int64N(int64(2 * time.Second)))})
 			if err == nil { // else its connection was cut, and it may be stored or not
-				due[s.Task.JobID] = s.Task.ActionTime
+				due[uint64(s.Task.JobID)] = s.Task.ActionTime.Time()
 			}
 		}
 		rows, err := db.QueryContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db LIKE ?", server.Prefix()+"%")
@@ -140,7 +140,7 @@ func TestTheFilesOfAStoreAreGone(t *testing.T) {
 	opts := []app.Option{app.WithProcessor("ledger", newLedger())}
 	c := run(t, cfg, opts...)
 	submit := func() error {
-		_, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: rand.Uint64(), When: intake.In(time.Hour)})
+		_, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: rand.Uint64(), Delay: time.Hour})
 		return err
 	}
 	require.NoError(t, submit())

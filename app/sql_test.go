@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -86,9 +86,11 @@ func TestSQLByHandIsHonoured(t *testing.T) {
 	// Submitted ones, changed by hand: one is cancelled while it waits in
 	// memory, one is moved to much earlier, one is moved to later.
 	submit := func(bizID uint64, in time.Duration) task.Task {
-		s, err := c.Desk().Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(in)})
+		s, err := c.Tasks().Submit(t.Context(), api.Submit{BizType: "order_close", BizID: bizID, Delay: in, Now: true})
 		require.NoError(t, err)
-		return s.Task
+		row, err := s.Task.Task(1)
+		require.NoError(t, err)
+		return row
 	}
 	cancelled := submit(1003, 4*time.Second) // within the lookahead: in memory already
 	a.exec(1003, "UPDATE %s SET status = 3 WHERE job_id = ? AND status = 0", cancelled.JobID)
@@ -178,11 +180,11 @@ func TestATaskIsStoredInTheTransactionOfItsOrder(t *testing.T) {
 
 	fired.await(t, 1, await.Patience)
 	require.Len(t, fired.runs(unpaid), 1)
-	_, err = c.Desk().Get(t.Context(), lost)
+	_, err = c.Tasks().Get(t.Context(), lost)
 	require.ErrorIs(t, err, task.ErrNotFound)
-	got, err := c.Desk().Get(t.Context(), paid)
+	got, err := c.Tasks().Get(t.Context(), paid)
 	require.NoError(t, err)
-	require.Equal(t, task.Cancelled, got.Status)
+	require.Equal(t, "cancelled", got.Status)
 	var orders int
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(&orders))
 	require.Equal(t, 2, orders)

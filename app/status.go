@@ -161,11 +161,11 @@ type status struct{ *App }
 
 // Cluster returns the nodes and their partitions.
 func (s status) Cluster(context.Context) (api.Cluster, error) {
-	c := api.Cluster{Node: s.node, Partitions: s.layout.Partitions, Now: api.Time(s.clock.raw())}
+	c := api.Cluster{Node: s.node, Partitions: s.layout.Partitions, Nodes: []api.Node{}, Now: api.Time(s.clock.raw())}
 	for _, m := range s.cluster.Members() {
-		node := api.Node{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		node := api.Node{Name: m.Name, Address: m.Address, Partitions: append([]int{}, m.Partitions...)}
 		if m.Name == s.node {
-			node.Partitions = s.workingPartitions()
+			node.Partitions = append([]int{}, s.workingPartitions()...)
 		}
 		c.Nodes = append(c.Nodes, node)
 	}

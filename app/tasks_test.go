@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -17,33 +18,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// tasks is what a program needs of a center, in its process or far away.
-type tasks interface {
-	Submit(ctx context.Context, s client.Submit) (client.Submitted, error)
-	SubmitBatch(ctx context.Context, list []client.Submit) ([]client.BatchResult, error)
-	Get(ctx context.Context, jobID uint64) (client.Task, error)
-	GetByKey(ctx context.Context, k client.Key) (client.Task, error)
-	Why(ctx context.Context, jobID uint64) (client.Why, error)
-	WhyByKey(ctx context.Context, k client.Key) (client.Why, error)
-	List(ctx context.Context, q client.List) (client.Page, error)
-	ListAll(ctx context.Context, q client.ListAll) (client.Page, error)
-	Forecast(ctx context.Context, q client.AskForecast) (client.Forecast, error)
-	Cancel(ctx context.Context, jobID uint64, opts ...client.ChangeOption) error
-	CancelByKey(ctx context.Context, k client.Key, opts ...client.ChangeOption) error
-	Reschedule(ctx context.Context, jobID uint64, c client.Change, opts ...client.ChangeOption) (client.Task, error)
-	RescheduleByKey(ctx context.Context, k client.Key, c client.Change, opts ...client.ChangeOption) (client.Task, error)
-	Redrive(ctx context.Context, jobID uint64, opts ...client.ChangeOption) (client.Task, error)
-	ListDead(ctx context.Context, q client.ListDead) (client.Page, error)
-	RedriveDead(ctx context.Context, r client.RedriveDead) (client.Redriven, error)
-	DiscardDead(ctx context.Context, r client.DiscardDead) (client.Discarded, error)
-	Retry(ctx context.Context, bizType string, rate float64) (client.Retried, error)
-	DeadGroups(ctx context.Context, bizType string) (client.DeadGroups, error)
-	Operations(ctx context.Context, limit int) ([]client.Operation, error)
-	Operation(ctx context.Context, id uint64) (client.Operation, error)
-	StopOperation(ctx context.Context, id uint64) (client.Operation, error)
-	UndoOperation(ctx context.Context, id uint64) (client.Operation, error)
-	Audit(ctx context.Context, q client.Audit) (client.AuditPage, error)
-}
+// tasks is a center, in its process or far away.
+type tasks = api.Center
 
 // onBothSides runs a test with the Tasks of a center and with a Client of it. The processor fails
 // tasks with the attribute dead, and holds those with the attribute hold until the test ends.

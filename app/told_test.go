@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
@@ -95,8 +95,8 @@ func TestWhatBreaksIsTold(t *testing.T) {
 			for biz := range uint64(8) { // of both databases
 				callers.Go(func() {
 					for ctx.Err() == nil {
-						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "order_close", BizID: biz, When: intake.In(0), Attribute: attribute})
-						_, _ = c.Desk().Submit(ctx, intake.Submit{BizType: "timed", BizID: biz, When: intake.In(time.Minute)})
+						_, _ = c.Tasks().Submit(ctx, api.Submit{BizType: "order_close", BizID: biz, Now: true, Attribute: attribute})
+						_, _ = c.Tasks().Submit(ctx, api.Submit{BizType: "timed", BizID: biz, Delay: time.Minute})
 						time.Sleep(100 * time.Millisecond) // real time: the pace of the load
 					}
 				})

@@ -12,44 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// refusing is a desk that answers each request with err.
-type refusing struct {
-	rest.Desk
-	err error
-}
-
-func (d *refusing) Types() *task.Types {
-	types, err := task.NewTypes(task.BizType{ID: 7, Name: "order_close"})
-	if err != nil {
-		panic(err)
-	}
-	return types
-}
-
-func (d *refusing) Submit(context.Context, intake.Submit) (s intake.Submitted, err error) {
-	return s, d.err
-}
-
-func (d *refusing) ByKey(context.Context, intake.Key) (t task.Task, err error) { return t, d.err }
-
-func (d *refusing) List(context.Context, intake.List) (p intake.Page, err error) { return p, d.err }
-
-func (d *refusing) CancelIf(context.Context, uint64, []string) error { return d.err }
-
-func (d *refusing) Reschedule(context.Context, uint64, intake.Change) (t task.Task, err error) {
-	return t, d.err
-}
-
 // Each row of the server's table of errors arrives at the caller as what it was.
 func TestARefusalIsAnErrorOfPackageTask(t *testing.T) {
-	desk := &refusing{}
-	server := httptest.NewServer(rest.New(rest.Config{Desk: desk, Status: calm{}, Logger: slog.New(slog.DiscardHandler)}))
+	types, err := task.NewTypes(task.BizType{ID: 7, Name: "order_close"})
+	require.NoError(t, err)
+	center := &fakecenter.Center{BizTypes: types}
+	server := httptest.NewServer(rest.New(rest.Config{Center: center, Status: calm{}, Logger: slog.New(slog.DiscardHandler)}))
 	defer server.Close()
 	c := client.New(server.URL)
 	defer c.CloseIdleConnections()
@@ -100,7 +74,7 @@ func TestARefusalIsAnErrorOfPackageTask(t *testing.T) {
 	} {
 		for call, ask := range ask {
 			t.Run(name+", "+call, func(t *testing.T) {
-				desk.err = row.said
+				center.Err = row.said
 				err := ask(t.Context())
 				var is []error
 				for _, one := range all {
@@ -133,7 +107,7 @@ func typed(err error) error {
 
 // What refuses too much at once is not available, and each field that is wrong is named.
 func TestRefusalsBeforeTheDesk(t *testing.T) {
-	server := httptest.NewServer(rest.New(rest.Config{Desk: &refusing{}, Status: calm{}, MaxAnswers: 1}))
+	server := httptest.NewServer(rest.New(rest.Config{Center: &fakecenter.Center{}, Status: calm{}, MaxAnswers: 1}))
 	defer server.Close()
 	c := client.New(server.URL)
 	defer c.CloseIdleConnections()

@@ -23,10 +23,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
-	"slices"
 	"sync/atomic"
-	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/httppool"
@@ -57,7 +54,60 @@ type (
 	Cluster      = api.Cluster     // who owns what
 	Node         = api.Node        // one node of the cluster
 	BizType      = api.BizType     // a business type and how much it has to do on the node that answered
+
+	Submit       = api.Submit       // asks for one task
+	Submitted    = api.Submitted    // answers a Submit
+	Key          = api.Key          // the caller's own name for a task
+	List         = api.List         // narrows a look-up by biz_id
+	ListAll      = api.ListAll      // narrows a look-up over all tasks
+	ListDead     = api.ListDead     // narrows a look-up of dead tasks
+	AskForecast  = api.AskForecast  // asks how many tasks are due when
+	Change       = api.Change       // asks for another time, attribute or timeout
+	ChangeOption = api.ChangeOption // is a condition of a change
+	Condition    = api.Condition    // what the ChangeOptions ask for
+	Audit        = api.Audit        // narrows a look-up of the audit
+	Pause        = api.AskPause     // why and how long the tasks of a business type do not start
+	AskLease     = api.AskLease     // asks for tasks of a pull type
 )
+
+// Values of Submit.OnDuplicate and Submit.Past; see package api.
+const (
+	Keep   = api.Keep
+	Again  = api.Again
+	Move   = api.Move
+	Refuse = api.Refuse
+	Fire   = api.Fire
+)
+
+// The shapes that consumers of pull types get and send, as package api declares them.
+type (
+	Leased       = api.LeaseAnswer // tasks that a consumer has for a while
+	LeasedTask   = api.LeasedTask  // one of them
+	LeaseID      = api.Lease       // names the hand-out of a task
+	Settlement   = api.Settlement  // what a consumer does with a lease
+	SettleResult = api.Settled     // what became of a settlement
+)
+
+// Values of Settlement.Do.
+const (
+	Ack    = "ack"    // the task is processed
+	Nack   = "nack"   // the run has failed: the task is tried again, or dead after max_retries
+	Extend = "extend" // the lease ends later
+	Reject = "reject" // the task is cancelled
+	// Release says that nobody has begun the task: it is due again at once, and this was no attempt.
+	Release = "release"
+)
+
+// Values of SettleResult.Result.
+const (
+	SettledOK          = api.SettledOK
+	SettledLost        = api.SettledLost        // the lease is over or was settled before: nothing was changed
+	SettledInvalid     = api.SettledInvalid     // this is no lease
+	SettledUnavailable = api.SettledUnavailable // it cannot be decided now: send it again
+)
+
+// IfMatch makes a change only if the task is still in one of these states; see api.IfMatch.
+func IfMatch(etags ...string) ChangeOption { return api.IfMatch(etags...) }
 
 // Client calls one timeout center. It is safe for concurrent use.
 type Client struct {
@@ -122,17 +172,6 @@ func New(baseURL string, opts ...Option) *Client {
 // CloseIdleConnections closes the connections that no call uses now.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// query writes names and values, which take turns; an empty value is left out.
-func query(namesAndValues ...string) string {
-	q := url.Values{}
-	for pair := range slices.Chunk(namesAndValues, 2) {
-		if pair[1] != "" {
-			q.Set(pair[0], pair[1])
-		}
-	}
-	return "?" + q.Encode()
-}
-
 // do sends a request and reads the answer into out; a Task gets its ETag. body may be nil.
 func (c *Client) do(ctx context.Context, method, path string, body, out any, opts ...ChangeOption) (status int, err error) {
 	var text []byte
@@ -160,8 +199,8 @@ func checkFilter(body any) error {
 		texts = map[string]string{"reason": b.Reason}
 	}
 	for field, text := range texts {
-		if !utf8.ValidString(text) {
-			return notText(field)
+		if err := api.CheckText(field, text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -174,11 +213,7 @@ func (c *Client) send(ctx context.Context, base, method, path string, body []byt
 		return 0, err
 	}
 	maps.Copy(r.Header, c.header)
-	var condition Condition
-	for _, o := range opts {
-		o(&condition)
-	}
-	if condition.IfMatch != nil {
+	if condition := api.ConditionOf(opts); condition.IfMatch != nil {
 		r.Header["If-Match"] = condition.IfMatch
 	}
 	if body != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // refused checks that err is the server's refusal, and gives it.
@@ -160,114 +159,6 @@ func TestRefusals(t *testing.T) {
 	require.Equal(t, "query.cursor", refused(t, err, 422).Errors[0].Location)
 	_, err = c.SubmitBatch(ctx, nil)
 	require.Equal(t, "body.tasks", refused(t, err, 422).Errors[0].Location)
-}
-
-func TestBatch(t *testing.T) {
-	c, ctx := newCenter(t), t.Context()
-	results, err := c.SubmitBatch(ctx, []client.Submit{
-		{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k"},
-		{BizType: "nope", BizID: 2, Delay: time.Hour},
-		{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k2"},
-	})
-	require.NoError(t, err)
-	require.Len(t, results, 3)
-	require.Nil(t, results[0].Err)
-	require.NotZero(t, results[0].JobID)
-	require.Equal(t, "biz_type", results[1].Err.Field)
-	require.ErrorContains(t, results[1].Err, "biz_type: ")
-	require.Zero(t, results[1].JobID)
-
-	again, err := c.SubmitBatch(ctx, []client.Submit{{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k"}})
-	require.NoError(t, err)
-	require.Equal(t, []client.BatchResult{{JobID: results[0].JobID, Duplicate: true}}, again)
-}
-
-func TestCancelAndReschedule(t *testing.T) {
-	c, ctx := newCenter(t), t.Context()
-	id := c.submitted(t, 1)
-
-	due, attribute, half := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), "new", 30*time.Minute
-	got, err := c.Reschedule(ctx, uint64(id), client.Change{ActionTime: due, Attribute: &attribute})
-	require.NoError(t, err)
-	require.Equal(t, due, got.ActionTime.Time())
-	require.Equal(t, "new", got.Attribute)
-	attribute = ""
-	got, err = c.Reschedule(ctx, uint64(id), client.Change{Attribute: &attribute})
-	require.NoError(t, err)
-	require.Equal(t, due, got.ActionTime.Time())
-	require.Empty(t, got.Attribute)
-	before := time.Now()
-	got, err = c.Reschedule(ctx, uint64(id), client.Change{Delay: &half})
-	require.NoError(t, err)
-	require.WithinRange(t, got.ActionTime.Time(), before.Add(half), time.Now().Add(half+time.Millisecond))
-
-	_, err = c.Reschedule(ctx, uint64(id), client.Change{})
-	refused(t, err, 422)
-	attribute = "\xff"
-	_, err = c.Reschedule(ctx, uint64(id), client.Change{Attribute: &attribute})
-	refused(t, err, 422)
-
-	require.NoError(t, c.Cancel(ctx, uint64(id)))
-	err = c.Cancel(ctx, uint64(id))
-	require.Equal(t, "already_cancelled", refused(t, err, 409).Outcome)
-	require.ErrorContains(t, err, "already_cancelled")
-	_, err = c.Reschedule(ctx, uint64(id), client.Change{Delay: &half})
-	require.Equal(t, "already_cancelled", refused(t, err, 409).Outcome)
-}
-
-func TestLists(t *testing.T) {
-	c, ctx := newCenter(t), t.Context()
-	var want []client.ID
-	for range 5 {
-		want = append(want, c.submitted(t, 42))
-	}
-	c.submitted(t, 43)
-	var got []client.ID
-	for q := (client.List{BizID: 42, BizType: "order_close", Status: "pending", Limit: 2}); ; {
-		p, err := c.List(ctx, q)
-		require.NoError(t, err)
-		for _, one := range p.Tasks {
-			got = append(got, one.JobID)
-		}
-		if q.Cursor = p.NextCursor; q.Cursor == "" {
-			break
-		}
-	}
-	require.Equal(t, want, got)
-}
-
-func TestDead(t *testing.T) {
-	c, ctx := newCenter(t), t.Context()
-	for i := range uint64(3) {
-		c.moved(t, c.submitted(t, i), task.Dead)
-	}
-	first, err := c.ListDead(ctx, client.ListDead{BizType: "order_close", Limit: 2})
-	require.NoError(t, err)
-	require.Len(t, first.Tasks, 2)
-	rest, err := c.ListDead(ctx, client.ListDead{Cursor: first.NextCursor})
-	require.NoError(t, err)
-	require.Len(t, rest.Tasks, 1)
-	require.Empty(t, rest.NextCursor)
-
-	got, err := c.Redrive(ctx, uint64(rest.Tasks[0].JobID))
-	require.NoError(t, err)
-	require.Equal(t, "pending", got.Status)
-	_, err = c.Redrive(ctx, uint64(got.JobID))
-	require.Equal(t, "pending", refused(t, err, 409).Outcome)
-
-	for _, step := range []struct {
-		ask  client.RedriveDead
-		want client.Redriven
-	}{
-		{client.RedriveDead{DryRun: true}, client.Redriven{Matched: 2}},
-		{client.RedriveDead{BizType: "coupon"}, client.Redriven{}},
-		{client.RedriveDead{Limit: 1}, client.Redriven{Matched: 2, Redriven: 1}},
-		{client.RedriveDead{}, client.Redriven{Matched: 1, Redriven: 1}},
-	} {
-		r, err := c.RedriveDead(ctx, step.ask)
-		require.NoError(t, err)
-		require.Equal(t, step.want, r)
-	}
 }
 
 func TestStatus(t *testing.T) {

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"database/sql"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -11,62 +10,28 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
-	"github.com/timeoutcenter/toc/migrations"
-	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
-	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
 func TestMain(m *testing.M) { testrig.Main(m) }
 
-var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
-
 // center is a real API over a real desk and store, on a real server. It has no
 // engine: tasks stay as they are.
 type center struct {
 	*client.Client
-	url   string
-	store *store.Store
+	url string
 }
 
 func newCenter(t *testing.T, tokens ...string) *center {
-	dir := t.TempDir()
-	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
-	for i := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, db.Close()) }()
-		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
-	}
-	require.NoError(t, migrations.Up(t.Context(), m))
-	ids, err := sharding.NewIDs(layout, 1, time.Now)
-	require.NoError(t, err)
-	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-
-	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close"}, task.BizType{ID: 2, Name: "coupon"})
-	require.NoError(t, err)
-	desk := intake.New(intake.Config{
-		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Now: time.Now,
-	})
-	server := httptest.NewServer(rest.New(rest.Config{Desk: desk, Status: calm{}, Tokens: func() []string { return tokens }}))
+	stored := fakecenter.OnStore(t, []task.BizType{{ID: 1, Name: "order_close"}, {ID: 2, Name: "coupon"}})
+	server := httptest.NewServer(rest.New(rest.Config{Center: stored.Service, Status: calm{}, Tokens: func() []string { return tokens }}))
 	t.Cleanup(server.Close)
-	c := &center{Client: client.New(server.URL + "/"), url: server.URL, store: s}
+	c := &center{Client: client.New(server.URL + "/"), url: server.URL}
 	t.Cleanup(c.CloseIdleConnections)
 	return c
-}
-
-// moved changes a pending task's status in the store, as an engine would.
-func (c *center) moved(t *testing.T, jobID client.ID, to task.Status) {
-	ok, err := c.store.Move(t.Context(), store.Move{JobID: uint64(jobID), From: task.Pending, To: to})
-	require.NoError(t, err)
-	require.True(t, ok)
 }
 
 func (c *center) submitted(t *testing.T, bizID uint64) client.ID {
@@ -74,10 +39,6 @@ func (c *center) submitted(t *testing.T, bizID uint64) client.ID {
 	require.NoError(t, err)
 	return s.Task.JobID
 }
-
-type observer struct{}
-
-func (observer) Submitted(task.BizType, int) {}
 
 type calm struct{}
 

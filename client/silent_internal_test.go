@@ -40,7 +40,7 @@ func answers(attribute string) http.Handler {
 	})
 }
 
-func get(t *testing.T, c *Client) (Task, error) {
+func look(t *testing.T, c *Client) (Task, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	return c.Get(ctx, 1)
@@ -51,7 +51,7 @@ func TestSilentConnectionsAreLeft(t *testing.T) {
 	inNetwork(t, func(t *testing.T, network *memnet.Net, c *Client, _ string) {
 		var warmUp, calls sync.WaitGroup
 		for range 20 {
-			warmUp.Go(func() { _, _ = get(t, c) })
+			warmUp.Go(func() { _, _ = look(t, c) })
 		}
 		warmUp.Wait()
 		network.Silence()
@@ -59,7 +59,7 @@ func TestSilentConnectionsAreLeft(t *testing.T) {
 		failed := 0
 		for range 100 {
 			calls.Go(func() {
-				if _, err := get(t, c); err != nil {
+				if _, err := look(t, c); err != nil {
 					mu.Lock()
 					defer mu.Unlock()
 					failed++
@@ -76,7 +76,7 @@ func TestSilentConnectionsAreLeft(t *testing.T) {
 func TestAServerWithANewAddressIsFollowed(t *testing.T) {
 	inNetwork(t, func(t *testing.T, network *memnet.Net, c *Client, protocol string) {
 		attribute := func() string {
-			got, err := get(t, c)
+			got, err := look(t, c)
 			require.NoError(t, err)
 			return got.Attribute
 		}

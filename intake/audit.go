@@ -2,8 +2,8 @@ package intake
 
 import (
 	"context"
-	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -15,8 +15,8 @@ const (
 
 type actorKey struct{}
 
-// As returns a context whose changes the audit records under the name of an actor.
-func As(ctx context.Context, actor string) context.Context {
+// WithActor returns a context whose changes the audit records under the name of an actor.
+func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
@@ -37,31 +37,23 @@ func (s *Service) Record(ctx context.Context, e store.AuditEntry) {
 	}
 }
 
-// Audit narrows a look-up of the audit.
-type Audit struct {
-	Actor, Action string         // empty: all
-	From, To      time.Time      // at or after From, and before To; zero: no bound
-	After         store.AuditKey // the Next of the page before; zero: the first page
-	Limit         int            // as in List
-}
-
-// AuditPage is a part of the audit.
-type AuditPage struct {
-	Entries []store.AuditEntry
-	Next    store.AuditKey // of the next page; zero: this is the last one
-}
-
-// Audit reads what was done, the latest first.
-func (s *Service) Audit(ctx context.Context, q Audit) (AuditPage, error) {
+// Audit reads who did what, the latest first.
+func (s *Service) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err error) {
 	limit, err := pageLimit(q.Limit)
 	if err != nil {
-		return AuditPage{}, err
+		return p, err
 	}
-	list, next, err := s.cfg.Store.Audit(ctx, store.AuditFilter{
-		Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, After: q.After, Limit: limit,
-	})
+	f := store.AuditFilter{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: limit}
+	if f.After.At, f.After.Database, f.After.ID, err = api.ParseAuditCursor(q.Cursor); err != nil {
+		return p, err
+	}
+	list, next, err := s.cfg.Store.Audit(ctx, f)
 	if err != nil {
-		return AuditPage{}, err
+		return p, err
 	}
-	return AuditPage{Entries: list, Next: next}, nil
+	p = api.AuditPage{Entries: make([]api.AuditEntry, len(list)), NextCursor: api.FormatAuditCursor(next.At, next.Database, next.ID)}
+	for i, e := range list {
+		p.Entries[i] = api.AuditEntry{At: api.Time(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Count: e.Count, Detail: e.Detail}
+	}
+	return p, nil
 }

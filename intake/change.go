@@ -5,21 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // Cancel makes a pending task cancelled. After a nil error it never fires. The errors are task.ConflictError
-// (already processed, already cancelled, dead, or running now), task.ErrNotFound, task.ErrNotBegun (the caller
-// left first; nothing was changed) and task.ErrUnavailable: then the task may or may not be cancelled.
-func (s *Service) Cancel(ctx context.Context, jobID uint64) error { return s.CancelIf(ctx, jobID, nil) }
-
-// CancelIf is Cancel under a condition: one of the tags must be the task's (task.Task.Tag) or task.MatchAny.
-// Otherwise it returns task.ChangedError. Without tags there is no condition.
-func (s *Service) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error {
+// (already processed, already cancelled, dead, or running now), task.ErrNotFound, task.ChangedError (no tag of the condition is the
+// task's), task.ErrNotBegun (the caller left first; nothing was changed) and task.ErrUnavailable: then the task may or may not be
+// cancelled.
+func (s *Service) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error {
+	ifMatch, err := tagsOf(opts)
+	if err != nil {
+		return err
+	}
 	p, err := s.partition(jobID)
 	if err != nil {
 		return err
@@ -30,7 +31,7 @@ func (s *Service) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) 
 		if err != nil {
 			return err
 		}
-		return peer.CancelIf(ctx, jobID, ifMatch)
+		return peer.Cancel(ctx, jobID, opts...)
 	}
 	h, err := s.hold(ctx, jobID, p, term, ifMatch)
 	if err != nil {
@@ -46,79 +47,113 @@ func (s *Service) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) 
 	return s.checkTerm(p, term, jobID)
 }
 
-// Change asks for a new time, attribute or time-out, or several of them.
-type Change struct {
-	When      *When
-	Attribute *string
-	Timeout   *time.Duration // task.MinTimeout to task.MaxTimeout
-	Past      Past           // what becomes of a When that has passed
-	IfMatch   []string       // tags; see CancelIf
+// tagsOf returns the tags of a condition, one of which must be the task's (task.Task.Tag) or task.MatchAny; none: there is no condition.
+func tagsOf(opts []api.ChangeOption) (ifMatch []string, err error) {
+	lines := api.ConditionOf(opts).IfMatch
+	if lines == nil {
+		return nil, nil
+	}
+	if ifMatch, err = api.ParseIfMatch(lines); err != nil {
+		err = &task.FieldError{Field: "If-Match", Message: err.Error()}
+	}
+	return ifMatch, err
+}
+
+// CancelByKey is Cancel by the caller's own key.
+func (s *Service) CancelByKey(ctx context.Context, k api.Key, opts ...api.ChangeOption) error {
+	t, err := s.byKey(ctx, k)
+	if err != nil {
+		return err
+	}
+	return s.Cancel(ctx, t.JobID, opts...)
 }
 
 // Reschedule changes a pending task in one step and returns the changed task. A new time is a new promise. Its
-// errors are those of CancelIf, and task.FieldError.
-func (s *Service) Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error) {
-	m := store.Move{JobID: jobID, From: task.Pending, To: task.Pending, HasLease: new(uint64)}
-	if c.When == nil && c.Attribute == nil && c.Timeout == nil {
-		return task.Task{}, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
+// errors are those of Cancel, and task.FieldError.
+func (s *Service) Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
+	ifMatch, err := tagsOf(opts)
+	if err != nil {
+		return api.Task{}, err
 	}
-	if c.When != nil {
-		due, err := c.When.resolve(s.cfg.Now(), c.Past)
+	m, err := s.moveOf(jobID, &c)
+	if err != nil {
+		return api.Task{}, err
+	}
+	return s.change(ctx, m, ifMatch, func(p Peer) (api.Task, error) { return p.Reschedule(ctx, jobID, c, opts...) })
+}
+
+// moveOf checks a change.
+func (s *Service) moveOf(jobID uint64, c *api.Change) (m store.Move, err error) {
+	m = store.Move{JobID: jobID, From: task.Pending, To: task.Pending, HasLease: new(uint64)}
+	isMoved := !c.ActionTime.IsZero() || c.Delay != nil
+	if !isMoved && c.Attribute == nil && c.Timeout == 0 {
+		return m, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
+	}
+	if isMoved {
+		due, err := resolve(s.cfg.Now(), c.ActionTime, c.Delay, c.Past)
 		if err != nil {
-			return task.Task{}, err
+			return m, err
 		}
 		m.ActionTime, m.NewPromise = &due, true
 	}
 	if c.Attribute != nil {
 		if err := checkText("attribute", *c.Attribute, task.MaxAttribute); err != nil {
-			return task.Task{}, err
+			return m, err
 		}
 		m.Attribute = c.Attribute
 	}
-	if c.Timeout != nil {
-		timeout, err := checkTimeout(*c.Timeout)
+	if c.Timeout != 0 {
+		timeout, err := checkTimeout(c.Timeout)
 		if err != nil {
-			return task.Task{}, err
+			return m, err
 		}
 		m.Timeout = &timeout
 	}
-	return s.change(ctx, m, c.IfMatch, func(p Peer) (task.Task, error) { return p.Reschedule(ctx, jobID, c) })
+	return m, nil
+}
+
+// RescheduleByKey is Reschedule by the caller's own key.
+func (s *Service) RescheduleByKey(ctx context.Context, k api.Key, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
+	t, err := s.byKey(ctx, k)
+	if err != nil {
+		return api.Task{}, err
+	}
+	return s.Reschedule(ctx, t.JobID, c, opts...)
 }
 
 // Redrive gives a dead task a fresh start: pending, attempts 0, due and promised for now. Its errors are those
 // of Cancel.
-func (s *Service) Redrive(ctx context.Context, jobID uint64) (task.Task, error) {
-	return s.RedriveIf(ctx, jobID, nil)
-}
-
-// RedriveIf is Redrive if one of the tags matches; see CancelIf.
-func (s *Service) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
-	t, err := s.redrive(ctx, jobID, ifMatch)
+func (s *Service) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error) {
+	ifMatch, err := tagsOf(opts)
+	if err != nil {
+		return api.Task{}, err
+	}
+	t, err := s.redrive(ctx, jobID, ifMatch, opts...)
 	if err == nil && !IsForwarded(ctx) {
 		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
 	}
 	return t, err
 }
 
-func (s *Service) redrive(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
+func (s *Service) redrive(ctx context.Context, jobID uint64, ifMatch []string, opts ...api.ChangeOption) (api.Task, error) {
 	now, attempts := task.CeilMilli(s.cfg.Now()), 0
 	m := store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
 		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
-	return s.change(ctx, m, ifMatch, func(p Peer) (task.Task, error) { return p.RedriveIf(ctx, jobID, ifMatch) })
+	return s.change(ctx, m, ifMatch, func(p Peer) (api.Task, error) { return p.Redrive(ctx, jobID, opts...) })
 }
 
 // change makes a move if this node owns the task; otherwise it asks the owner.
-func (s *Service) change(ctx context.Context, m store.Move, ifMatch []string, ask func(Peer) (task.Task, error)) (task.Task, error) {
+func (s *Service) change(ctx context.Context, m store.Move, ifMatch []string, ask func(Peer) (api.Task, error)) (api.Task, error) {
 	p, err := s.partition(m.JobID)
 	if err != nil {
-		return task.Task{}, err
+		return api.Task{}, err
 	}
 	if term := s.cfg.Cluster.Term(p); term != 0 {
-		return s.moveHeld(ctx, m, ifMatch, p, term)
+		return s.shown(s.moveHeld(ctx, m, ifMatch, p, term))
 	}
 	peer, err := s.owner(ctx, p)
 	if err != nil {
-		return task.Task{}, err
+		return api.Task{}, err
 	}
 	return ask(peer)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -28,7 +28,7 @@ func conflict(t *testing.T, want task.Conflict, err error) {
 
 func ref[T any](v T) *T { return &v }
 
-func when(w intake.When) intake.Change { return intake.Change{When: &w} }
+func in(d time.Duration) api.Change { return api.Change{Delay: &d} }
 
 func TestACancelledTaskNeverFires(t *testing.T) {
 	for name, in := range map[string]time.Duration{
@@ -65,7 +65,7 @@ func TestConflicts(t *testing.T) {
 		require.NoError(t, err)
 
 		reschedule := func(id uint64) error {
-			_, err := r.Reschedule(t.Context(), id, when(intake.In(time.Hour)))
+			_, err := r.Reschedule(t.Context(), id, in(time.Hour))
 			return err
 		}
 		redrive := func(id uint64) error {
@@ -133,8 +133,8 @@ func TestAChangeOfACallerThatLeft(t *testing.T) {
 		near, far := r.order(1, 5*time.Second), r.order(1, time.Hour)
 		for _, row := range []task.Task{near, far} {
 			require.ErrorIs(t, r.Cancel(gone, row.JobID), task.ErrNotBegun)
-			when := intake.In(time.Minute)
-			_, err := r.Reschedule(gone, row.JobID, intake.Change{When: &when})
+			when := time.Minute
+			_, err := r.Reschedule(gone, row.JobID, api.Change{Delay: &when})
 			require.ErrorIs(t, err, task.ErrNotBegun)
 			require.Equal(t, row, r.row(row.JobID))
 		}
@@ -199,7 +199,7 @@ func TestRescheduleIsHonoured(t *testing.T) {
 				r.work(0)
 				row := r.order(1, c.from)
 				r.after(time.Second)
-				got, err := r.Reschedule(t.Context(), row.JobID, when(intake.In(c.to)))
+				got, err := r.Reschedule(t.Context(), row.JobID, in(c.to))
 				require.NoError(t, err)
 				require.Equal(t, task.CeilMilli(now().Add(c.to)), got.ActionTime)
 				require.Equal(t, got, r.row(row.JobID))
@@ -218,14 +218,14 @@ func TestRescheduleIsHonoured(t *testing.T) {
 func TestRescheduleChangesWhatIsGiven(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		before := r.order(1, 5*time.Second)
-		got, err := r.Reschedule(t.Context(), before.JobID, intake.Change{Attribute: ref("new")})
+		got, err := r.Reschedule(t.Context(), before.JobID, api.Change{Attribute: ref("new")})
 		require.NoError(t, err)
 		require.Equal(t, "new", got.Attribute)
 		require.Equal(t, before.ActionTime, got.ActionTime)
 		require.Equal(t, 1, r.queued())
 
 		at := r.start.Add(3 * time.Second)
-		got, err = r.Reschedule(t.Context(), before.JobID, intake.Change{When: ref(intake.At(at)), Attribute: ref("")})
+		got, err = r.Reschedule(t.Context(), before.JobID, api.Change{ActionTime: at, Attribute: ref("")})
 		require.NoError(t, err)
 		require.Empty(t, got.Attribute)
 		require.Equal(t, task.CeilMilli(at), got.ActionTime)
@@ -241,18 +241,18 @@ func TestRescheduleChangesWhatIsGiven(t *testing.T) {
 func TestRescheduleRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		row := r.order(1, 5*time.Second)
-		for field, c := range map[string]intake.Change{
+		for field, c := range map[string]api.Change{
 			"action_time": {},
-			"delay":       when(intake.In(-time.Second)),
-			"attribute":   {When: ref(intake.In(time.Second)), Attribute: ref(strings.Repeat("x", 4097))},
+			"delay":       in(-time.Second),
+			"attribute":   {Delay: ref(time.Second), Attribute: ref(strings.Repeat("x", 4097))},
 		} {
 			_, err := r.Reschedule(t.Context(), row.JobID, c)
 			var refused *task.FieldError
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, field, refused.Field)
 		}
-		for _, w := range []intake.When{{}, intake.At(now().Add(-time.Minute)), intake.At(now().AddDate(20, 0, 0))} {
-			_, err := r.Reschedule(t.Context(), row.JobID, when(w))
+		for _, c := range []api.Change{{}, {ActionTime: now().Add(-time.Minute)}, {ActionTime: now().AddDate(20, 0, 0)}} {
+			_, err := r.Reschedule(t.Context(), row.JobID, c)
 			var refused *task.FieldError
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, "action_time", refused.Field)
@@ -325,9 +325,9 @@ func TestARedriveOfAPendingTaskLeavesItInTheQueue(t *testing.T) {
 
 func (r *rig) dead(bizType string, n int) (ids []uint64) {
 	r.t.Helper()
-	var batch []intake.Submit
+	var batch []api.Submit
 	for i := range n {
-		batch = append(batch, intake.Submit{BizType: bizType, BizID: uint64(i), When: intake.In(time.Hour)})
+		batch = append(batch, api.Submit{BizType: bizType, BizID: uint64(i), Delay: time.Hour})
 	}
 	var all sync.WaitGroup
 	for _, got := range r.SubmitBatch(r.t.Context(), batch) {
@@ -353,34 +353,34 @@ func TestRedriveDead(t *testing.T) {
 			}
 			return n
 		}
-		got, err := r.RedriveDead(ctx, intake.ChangeDead{DryRun: true})
+		got, err := r.RedriveDead(ctx, api.DeadRequest{DryRun: true})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 650}, got)
+		require.Equal(t, api.Redriven{Matched: 650}, got)
 		require.Zero(t, pending(orders)+pending(mails))
 
-		got, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close"}, Limit: 7})
+		got, err = r.RedriveDead(ctx, api.DeadRequest{BizType: "order_close", Limit: 7})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 620, Changed: 7}, got)
+		require.Equal(t, api.Redriven{Matched: 620, Redriven: 7}, got)
 		require.Equal(t, 7, pending(orders))
 
-		got, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close"}})
+		got, err = r.RedriveDead(ctx, api.DeadRequest{BizType: "order_close"})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 613, Changed: 613}, got)
+		require.Equal(t, api.Redriven{Matched: 613, Redriven: 613}, got)
 		require.Equal(t, 620, pending(orders))
 		require.Zero(t, pending(mails))
 
-		got, err = r.RedriveDead(ctx, intake.ChangeDead{Limit: 100})
+		got, err = r.RedriveDead(ctx, api.DeadRequest{Limit: 100})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 30, Changed: 30}, got)
-		got, err = r.RedriveDead(ctx, intake.ChangeDead{})
+		require.Equal(t, api.Redriven{Matched: 30, Redriven: 30}, got)
+		got, err = r.RedriveDead(ctx, api.DeadRequest{})
 		require.NoError(t, err)
 		require.Zero(t, got)
 
 		var refused *task.FieldError
-		_, err = r.RedriveDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "nobody"}})
+		_, err = r.RedriveDead(ctx, api.DeadRequest{BizType: "nobody"})
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "biz_type", refused.Field)
-		_, err = r.RedriveDead(ctx, intake.ChangeDead{Limit: -1})
+		_, err = r.RedriveDead(ctx, api.DeadRequest{Limit: -1})
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, "limit", refused.Field)
 	})
@@ -391,11 +391,11 @@ func TestDiscardDead(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		orders, mails := r.dead("order_close", 5), r.dead("mail", 3)
 		ctx := t.Context()
-		_, err := r.DiscardDead(ctx, intake.ChangeDead{DryRun: true})
+		_, err := r.DiscardDead(ctx, api.DeadRequest{DryRun: true})
 		require.NoError(t, err)
-		got, err := r.DiscardDead(ctx, intake.ChangeDead{Dead: intake.Dead{BizType: "order_close", Error: "shop"}, Limit: 4})
+		got, err := r.DiscardDead(ctx, api.DeadRequest{BizType: "order_close", Error: "shop", Limit: 4})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 5, Changed: 4}, got)
+		require.Equal(t, api.Discarded{Matched: 5, Discarded: 4}, got)
 		cancelled := 0
 		for _, id := range orders {
 			row := r.row(id)
@@ -410,7 +410,7 @@ func TestDiscardDead(t *testing.T) {
 		}
 		_, err = r.Redrive(ctx, mails[0])
 		require.NoError(t, err)
-		log, err := r.Audit(ctx, intake.Audit{})
+		log, err := r.Audit(ctx, api.Audit{})
 		require.NoError(t, err)
 		require.Len(t, log.Entries, 2)
 		counts := map[string]int{}
@@ -439,9 +439,9 @@ func TestRedriveDeadTellsHowFarItCame(t *testing.T) {
 			}
 			return r.store.Move(t.Context(), *m)
 		}
-		got, err := r.RedriveDead(t.Context(), intake.ChangeDead{})
+		got, err := r.RedriveDead(t.Context(), api.DeadRequest{})
 		require.ErrorIs(t, err, task.ErrUnavailable)
-		require.Equal(t, intake.ChangedDead{Matched: 19, Changed: 17}, got)
+		require.Equal(t, api.Redriven{Matched: 19, Redriven: 17}, got)
 	})
 }
 
@@ -451,7 +451,7 @@ func TestAChangeThatFailsLeavesNothingHeld(t *testing.T) {
 	change := map[string]func(r *rig, id uint64) error{
 		"cancel": func(r *rig, id uint64) error { return r.Cancel(r.t.Context(), id) },
 		"reschedule": func(r *rig, id uint64) error {
-			_, err := r.Reschedule(r.t.Context(), id, when(intake.In(3*time.Second)))
+			_, err := r.Reschedule(r.t.Context(), id, in(3*time.Second))
 			return err
 		},
 		"redrive": func(r *rig, id uint64) error {
@@ -515,7 +515,7 @@ func TestACallerThatLeavesDoesNotStopAChange(t *testing.T) {
 		row := r.order(1, time.Hour)
 		ctx, leave := context.WithCancel(t.Context())
 		r.fault.moved = func(*store.Move) error { leave(); return nil }
-		_, err := r.Reschedule(ctx, row.JobID, when(intake.In(3*time.Second)))
+		_, err := r.Reschedule(ctx, row.JobID, in(3*time.Second))
 		require.NoError(t, err)
 		r.after(time.Minute)
 		require.Len(t, r.runs(row.JobID), 1)
@@ -560,7 +560,7 @@ func TestEverybodyAtTheSameTasks(t *testing.T) {
 							mu.Unlock()
 						}
 					} else {
-						_, err = r.Reschedule(t.Context(), id, when(intake.In(time.Duration(rand.IntN(200))*time.Millisecond)))
+						_, err = r.Reschedule(t.Context(), id, in(time.Duration(rand.IntN(200))*time.Millisecond))
 					}
 					var c *task.ConflictError
 					if err != nil && !errors.As(err, &c) {

@@ -24,19 +24,19 @@ type Cluster interface {
 	Undelivered(node string, question uint64) func() bool
 }
 
-// Peer is the Service of another node. It returns the same errors.
+// Peer is the Service of another node: the part of an api.Center that only the owner of a task can answer. It returns the same errors.
 type Peer interface {
-	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
-	Reschedule(ctx context.Context, jobID uint64, c Change) (task.Task, error)
-	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
-	// Running asks the owner whether a task runs. After an error the answer is unknown.
-	Running(ctx context.Context, jobID uint64) (Running, bool, error)
+	Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error
+	Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error)
+	Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error)
+	// Get asks the owner whether a task runs. After an error the answer is unknown.
+	Get(ctx context.Context, jobID uint64) (api.Task, error)
 	// Why asks the owner why a task waits. After an error the answer is unknown.
 	Why(ctx context.Context, jobID uint64) (api.Why, error)
 	// Lease asks for tasks of the node itself. With a Wait it returns none, but waits until one is due there.
-	Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error)
+	Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error)
 	// Settle settles leases of tasks that the node owns. After an error the results are unknown.
-	Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error)
+	Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error)
 }
 
 // singleNode is the cluster of a node that owns everything.

@@ -66,9 +66,9 @@ type peer struct {
 
 	mu      sync.Mutex
 	asked   []string
-	change  intake.Change
+	change  api.Change
 	ifMatch []string
-	hangs   bool // in Running
+	hangs   bool // in Get
 	offered []uint64
 }
 
@@ -79,33 +79,38 @@ func (p *peer) ask(what string) error {
 	return p.err
 }
 
-func (p *peer) CancelIf(_ context.Context, _ uint64, ifMatch []string) error {
-	p.saw(ifMatch)
+func (p *peer) Cancel(_ context.Context, _ uint64, opts ...api.ChangeOption) error {
+	p.saw(opts)
 	return p.ask("cancel")
 }
 
-func (p *peer) saw(ifMatch []string) {
+func (p *peer) saw(opts []api.ChangeOption) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ifMatch = ifMatch
+	p.ifMatch = api.ConditionOf(opts).IfMatch
 }
 
-func (p *peer) Reschedule(_ context.Context, id uint64, c intake.Change) (task.Task, error) {
+func (p *peer) Reschedule(_ context.Context, id uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
+	p.saw(opts)
 	p.change = c
-	return task.Task{JobID: id, Attribute: "theirs"}, p.ask("reschedule")
+	return theirs(id), p.ask("reschedule")
 }
 
-func (p *peer) RedriveIf(_ context.Context, id uint64, ifMatch []string) (task.Task, error) {
-	p.saw(ifMatch)
-	return task.Task{JobID: id, Attribute: "theirs"}, p.ask("redrive")
+func theirs(id uint64) api.Task {
+	return api.Task{JobID: api.ID(id), Status: "pending", Attribute: "theirs", Running: &api.Running{Node: "theirs"}}
 }
 
-func (p *peer) Running(ctx context.Context, id uint64) (intake.Running, bool, error) {
+func (p *peer) Redrive(_ context.Context, id uint64, opts ...api.ChangeOption) (api.Task, error) {
+	p.saw(opts)
+	return theirs(id), p.ask("redrive")
+}
+
+func (p *peer) Get(ctx context.Context, id uint64) (api.Task, error) {
 	if p.hangs {
 		<-ctx.Done()
-		return intake.Running{}, false, ctx.Err()
+		return api.Task{}, ctx.Err()
 	}
-	return intake.Running{Node: "theirs"}, true, p.ask("running")
+	return theirs(id), p.ask("get")
 }
 
 func (p *peer) Why(context.Context, uint64) (api.Why, error) {
@@ -152,7 +157,7 @@ func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 var changes = map[string]func(ctx context.Context, r *rig, id uint64) error{
 	"cancel": func(ctx context.Context, r *rig, id uint64) error { return r.Cancel(ctx, id) },
 	"reschedule": func(ctx context.Context, r *rig, id uint64) error {
-		_, err := r.Reschedule(ctx, id, when(intake.In(3*time.Second)))
+		_, err := r.Reschedule(ctx, id, in(3*time.Second))
 		return err
 	},
 	"redrive": func(ctx context.Context, r *rig, id uint64) error {
@@ -164,7 +169,7 @@ var changes = map[string]func(ctx context.Context, r *rig, id uint64) error{
 func TestTheOwnerDecides(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		row := r.order(foreign, time.Hour)
-		change := intake.Change{When: ref(intake.In(time.Minute)), Attribute: ref("new")}
+		change := api.Change{Delay: ref(time.Minute), Attribute: ref("new")}
 
 		require.NoError(t, r.Cancel(t.Context(), row.JobID))
 		got, err := r.Reschedule(t.Context(), row.JobID, change)
@@ -191,7 +196,7 @@ func TestTheOwnerDecides(t *testing.T) {
 func TestTheOwnerIsNotAskedInVain(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		row := r.order(foreign, time.Hour)
-		for _, wrong := range []intake.Change{{}, when(intake.In(-1)), when(intake.When{}), {Attribute: ref("\xff")}} {
+		for _, wrong := range []api.Change{{}, in(-1), {Attribute: ref("\xff")}} {
 			_, err := r.Reschedule(t.Context(), row.JobID, wrong)
 			require.ErrorAs(t, err, new(*task.FieldError))
 		}
@@ -314,7 +319,7 @@ func TestAPartitionThatIsLostAtTheEnd(t *testing.T) {
 		require.Zero(t, r.queued())
 
 		c.answers(true, true, true, true, false) // first, held, moved, near
-		_, err = r.Reschedule(t.Context(), row.JobID, when(intake.In(3*time.Second)))
+		_, err = r.Reschedule(t.Context(), row.JobID, in(3*time.Second))
 		require.NoError(t, err, "it was ours when it was moved")
 		require.Zero(t, r.queued())
 
@@ -327,15 +332,15 @@ func TestAPartitionThatIsLostAtTheEnd(t *testing.T) {
 func TestRedriveDeadAsksTheOwners(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
 		r.dead("order_close", 40)
-		got, err := r.RedriveDead(t.Context(), intake.ChangeDead{})
+		got, err := r.RedriveDead(t.Context(), api.DeadRequest{})
 		require.NoError(t, err)
-		require.Equal(t, intake.ChangedDead{Matched: 40, Changed: 40}, got)
+		require.Equal(t, api.Redriven{Matched: 40, Redriven: 40}, got)
 		require.Len(t, c.peer.asked, 10, "a quarter is theirs")
 
 		c.peer.err = task.ErrUnavailable
-		got, err = r.RedriveDead(t.Context(), intake.ChangeDead{})
+		got, err = r.RedriveDead(t.Context(), api.DeadRequest{})
 		require.ErrorIs(t, err, task.ErrUnavailable)
-		require.Equal(t, intake.ChangedDead{Matched: 10}, got)
+		require.Equal(t, api.Redriven{Matched: 10}, got)
 	})
 }
 
@@ -372,10 +377,10 @@ func TestTheOwnerExplains(t *testing.T) {
 	})
 }
 
-func (p *peer) Lease(_ context.Context, _ intake.Lease) (api.LeaseAnswer, error) {
+func (p *peer) Lease(context.Context, string, api.AskLease) (api.LeaseAnswer, error) {
 	return api.LeaseAnswer{}, p.ask("lease")
 }
 
-func (p *peer) Settle(_ context.Context, list []api.Settlement) ([]api.Settled, error) {
+func (p *peer) Settle(_ context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	return make([]api.Settled, len(list)), p.ask("settle")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -16,14 +17,16 @@ import (
 
 // conditional are the changes that may have a condition.
 var conditional = map[string]func(r *rig, id uint64, ifMatch []string) error{
-	"cancel": func(r *rig, id uint64, ifMatch []string) error { return r.CancelIf(r.t.Context(), id, ifMatch) },
+	"cancel": func(r *rig, id uint64, ifMatch []string) error {
+		return r.Cancel(r.t.Context(), id, api.IfMatch(ifMatch...))
+	},
 	"reschedule": func(r *rig, id uint64, ifMatch []string) error {
 		mine := "mine"
-		_, err := r.Reschedule(r.t.Context(), id, intake.Change{Attribute: &mine, IfMatch: ifMatch})
+		_, err := r.Reschedule(r.t.Context(), id, api.Change{Attribute: &mine}, api.IfMatch(ifMatch...))
 		return err
 	},
 	"redrive": func(r *rig, id uint64, ifMatch []string) error {
-		_, err := r.RedriveIf(r.t.Context(), id, ifMatch)
+		_, err := r.Redrive(r.t.Context(), id, api.IfMatch(ifMatch...))
 		return err
 	},
 }
@@ -55,6 +58,14 @@ func TestAHandBetweenLookAndChangeWins(t *testing.T) {
 			})
 		}
 	}
+}
+
+// running is the run of a task, as a look-up shows it.
+func (r *rig) running(ctx context.Context, id uint64) *api.Running {
+	r.t.Helper()
+	got, err := r.Service.Get(ctx, id)
+	require.NoError(r.t, err)
+	return got.Running
 }
 
 // byHand changes a row by plain SQL.
@@ -92,35 +103,28 @@ func TestARefusedChangeLeavesTheTaskInTheQueue(t *testing.T) {
 		require.Equal(t, row, changed.Task)
 		require.ErrorAs(t, conditional["cancel"](r, row.JobID, []string{row.Tag()}), &conflict)
 		require.Equal(t, task.ConflictRunning, conflict.Conflict)
-		run, runs := r.Running(t.Context(), row)
-		require.True(t, runs)
-		require.Equal(t, intake.Running{Node: "n1", Since: r.runs(row.JobID)[0]}, run)
+		require.Equal(t, &api.Running{Node: "n1", Since: api.Time(r.runs(row.JobID)[0])}, r.running(t.Context(), row.JobID))
 		r.after(3 * time.Second)
-		_, runs = r.Running(t.Context(), row)
-		require.False(t, runs)
+		require.Nil(t, r.running(t.Context(), row.JobID))
 	})
 }
 
 // Requests for another node's tasks go there with their conditions. A hung owner does not delay a look-up.
 func TestAConditionGoesToTheOwner(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, f *fleet) {
-		s, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: foreign, When: intake.In(time.Hour)})
+		s, err := r.Submit(t.Context(), api.Submit{BizType: "order_close", BizID: foreign, Delay: time.Hour})
 		require.NoError(t, err)
 		for name, change := range conditional {
-			f.peer.ifMatch, f.peer.change = nil, intake.Change{}
-			require.NoError(t, change(r, s.Task.JobID, []string{"a", "*"}), name)
-			require.Equal(t, []string{"a", "*"}, append(f.peer.ifMatch, f.peer.change.IfMatch...), name)
+			f.peer.ifMatch, f.peer.change = nil, api.Change{}
+			require.NoError(t, change(r, s.Task.JobID, []string{"a", "b"}), name)
+			require.Equal(t, []string{`"a"`, `"b"`}, f.peer.ifMatch, name)
 		}
-		run, runs := r.Running(t.Context(), s.Task)
-		require.True(t, runs)
-		require.Equal(t, "theirs", run.Node)
+		require.Equal(t, "theirs", r.running(t.Context(), s.Task.JobID).Node)
 		f.peer.hangs = true
 		start := time.Now()
-		_, runs = r.Running(t.Context(), s.Task)
-		require.False(t, runs)
+		require.Nil(t, r.running(t.Context(), s.Task.JobID))
 		require.Equal(t, time.Second, time.Since(start))
-		_, runs = r.Running(intake.Forwarded(t.Context(), "n2", 0), s.Task)
-		require.False(t, runs, "not handed on a second time")
+		require.Nil(t, r.running(intake.Forwarded(t.Context(), "n2", 0), s.Task.JobID), "not handed on a second time")
 	})
 }
 
@@ -138,11 +142,11 @@ func TestANewTimeIsANewPromise(t *testing.T) {
 		}
 		failed()
 		x := "x"
-		got, err := r.Reschedule(t.Context(), row.JobID, intake.Change{Attribute: &x})
+		got, err := r.Reschedule(t.Context(), row.JobID, api.Change{Attribute: &x})
 		require.NoError(t, err)
 		require.Equal(t, promised, got.Promised())
-		later := intake.In(2 * time.Hour)
-		got, err = r.Reschedule(t.Context(), row.JobID, intake.Change{When: &later})
+		later := 2 * time.Hour
+		got, err = r.Reschedule(t.Context(), row.JobID, api.Change{Delay: &later})
 		require.NoError(t, err)
 		require.Equal(t, got.ActionTime, got.Promised())
 		failed()

@@ -6,125 +6,114 @@ import (
 	"errors"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Dead selects dead tasks; the zero Dead is all of them.
-type Dead struct {
-	BizType      string    // name; empty: all
-	Error        string    // a part of last_error, with its upper and lower case
-	Since, Until time.Time // died (gmt_modified) at or after Since, and before Until; zero: no bound
+func (s *Service) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
+	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
+		return f, err
+	}
+	if err := checkText("error", q.Error, task.MaxAttribute); err != nil {
+		return f, err
+	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
+		return f, &task.FieldError{Field: "until", Message: "is not after since; nothing can match"}
+	}
+	f.Error, f.Since, f.Until = q.Error, q.Since, q.Until
+	return f, nil
 }
 
-func (s *Service) deadFilter(d Dead) (store.DeadFilter, error) {
-	bizType, err := s.typeFilter(d.BizType)
+// ListDead reads dead tasks, table by table, in each by job_id.
+func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error) {
+	f, err := s.deadFilter(q)
 	if err != nil {
-		return store.DeadFilter{}, err
+		return api.Page{}, err
 	}
-	if err := checkText("error", d.Error, task.MaxAttribute); err != nil {
-		return store.DeadFilter{}, err
-	}
-	if !d.Since.IsZero() && !d.Until.IsZero() && !d.Since.Before(d.Until) {
-		return store.DeadFilter{}, &task.FieldError{Field: "until", Message: "is not after since; nothing can match"}
-	}
-	return store.DeadFilter{BizType: bizType, Error: d.Error, Since: d.Since, Until: d.Until}, nil
-}
-
-// ListDead reads the dead tasks that match; limit as in List.
-func (s *Service) ListDead(ctx context.Context, d Dead, after uint64, limit int) (Page, error) {
-	f, err := s.deadFilter(d)
+	limit, err := pageLimit(q.Limit)
 	if err != nil {
-		return Page{}, err
+		return api.Page{}, err
 	}
-	if limit, err = pageLimit(limit); err != nil {
-		return Page{}, err
+	after, _, err := api.ParseCursor(api.CursorDead, q.Cursor)
+	if err != nil {
+		return api.Page{}, err
 	}
 	list, next, err := s.cfg.Store.ListDead(ctx, f, after, limit)
-	return Page{Tasks: list, Next: next}, err
+	return s.page(list, api.FormatCursor(api.CursorDead, next, time.Time{}), err)
 }
 
-// DeadGroups is the dead tasks by their error; see store.DeadGroups.
-type DeadGroups struct {
-	Groups  []store.DeadGroup
-	Partial bool
-}
-
-// DeadGroups sums up the dead tasks of a business type (empty: of all) by their error.
-func (s *Service) DeadGroups(ctx context.Context, bizType string) (g DeadGroups, err error) {
+// DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
+func (s *Service) DeadGroups(ctx context.Context, bizType string) (g api.DeadGroups, err error) {
 	id, err := s.typeFilter(bizType)
 	if err != nil {
 		return g, err
 	}
-	g.Groups, g.Partial, err = s.cfg.Store.DeadGroups(ctx, id)
+	groups, partial, err := s.cfg.Store.DeadGroups(ctx, id)
+	g = api.DeadGroups{Groups: make([]api.DeadGroup, len(groups)), Partial: partial}
+	for i, one := range groups {
+		g.Groups[i] = api.DeadGroup{BizType: s.Types().NameOf(one.BizType), Error: one.Error, Count: one.Count,
+			Oldest: api.Time(one.Oldest), Newest: api.Time(one.Newest), JobID: api.ID(one.JobID)}
+	}
 	return g, err
 }
 
-// ChangeDead asks to change many dead tasks.
-type ChangeDead struct {
-	Dead
-	Limit  int  // at most this many; 0: all
-	DryRun bool // count only
-	// Rate starts an operation that changes so many tasks a second. It goes on without the caller, and without this node.
-	// 0: the tasks are changed before the answer.
-	Rate float64
-}
-
-// ChangedDead is the result of RedriveDead and DiscardDead.
-type ChangedDead struct {
-	Matched int // dead tasks that match
-	Changed int // of those, redriven or discarded
-	// Operation is the one that was started; 0: none. It changes the tasks.
-	Operation uint64
+// changedDead is what became of a change of dead tasks.
+type changedDead struct {
+	matched, changed int
+	operation        api.ID // that changes them; 0: they were changed before the answer
 }
 
 // deadPage is the number of dead tasks that are read and changed at a time.
 const deadPage = 500
 
-// RedriveDead redrives the dead tasks that match. After an error the result counts those redriven before it.
-func (s *Service) RedriveDead(ctx context.Context, c ChangeDead) (ChangedDead, error) {
-	return s.changeDead(ctx, "redrive", c, func(jobID uint64) error {
+// RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts those redriven before it.
+func (s *Service) RedriveDead(ctx context.Context, r api.DeadRequest) (api.Redriven, error) {
+	got, err := s.changeDead(ctx, store.OperationRedrive, r, func(jobID uint64) error {
 		_, err := s.redrive(ctx, jobID, nil)
 		return err
 	})
+	return api.Redriven{Matched: got.matched, Redriven: got.changed, Operation: got.operation}, err
 }
 
-// DiscardDead makes the dead tasks that match cancelled; they keep their last_error. After an error the result counts
+// DiscardDead makes the matching dead tasks cancelled; they keep their last_error. After an error the result counts
 // those discarded before it. A dead task is in no queue, so any node may discard it.
-func (s *Service) DiscardDead(ctx context.Context, c ChangeDead) (ChangedDead, error) {
-	return s.changeDead(ctx, "discard", c, func(jobID uint64) error {
+func (s *Service) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Discarded, error) {
+	got, err := s.changeDead(ctx, store.OperationDiscard, r, func(jobID uint64) error {
 		err := s.move(ctx, store.Move{JobID: jobID, From: task.Dead, To: task.Cancelled}, nil)
 		if err == nil {
 			s.cfg.Dispatch.Forget(jobID)
 		}
 		return err
 	})
+	return api.Discarded{Matched: got.matched, Discarded: got.changed, Operation: got.operation}, err
 }
 
-// changeDead makes a change of the tasks that match, and writes it into the audit.
-func (s *Service) changeDead(ctx context.Context, action string, c ChangeDead,
-	change func(jobID uint64) error) (answer ChangedDead, err error) {
-	f, err := s.deadFilter(c.Dead)
+// changeDead makes a change of the tasks that match, and writes it into the audit. With a rate it starts an operation, which goes on
+// without the caller, and without this node.
+func (s *Service) changeDead(ctx context.Context, action string, r api.DeadRequest,
+	change func(jobID uint64) error) (got changedDead, err error) {
+	f, err := s.deadFilter(r.Which())
 	if err != nil {
-		return answer, err
+		return got, err
 	}
-	if c.Limit < 0 {
-		return answer, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
+	if r.Limit < 0 {
+		return got, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
 	}
-	if err := checkRate(c.Rate); err != nil {
-		return answer, err
+	if err := checkRate(r.Rate); err != nil {
+		return got, err
 	}
-	if c.Rate > 0 && !c.DryRun {
-		return s.startOperation(ctx, action, c, f)
+	if r.Rate > 0 && !r.DryRun {
+		return s.startOperation(ctx, action, r, f)
 	}
-	if answer.Matched, err = s.cfg.Store.CountDead(ctx, f); err != nil || c.DryRun {
-		return answer, err
+	if got.matched, err = s.cfg.Store.CountDead(ctx, f); err != nil || r.DryRun {
+		return got, err
 	}
-	answer.Changed, err = s.changePages(ctx, f, answer.Matched, c.Limit, change)
-	if answer.Changed > 0 {
-		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: action, Target: c.BizType, Count: answer.Changed, Detail: c.detail(0)})
+	got.changed, err = s.changePages(ctx, f, got.matched, r.Limit, change)
+	if got.changed > 0 {
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: action, Target: r.BizType, Count: got.changed, Detail: detail(&r, 0)})
 	}
-	return answer, err
+	return got, err
 }
 
 // changePages changes the first tasks that match, most of them or (0) all. Tasks that die meanwhile are left to another
@@ -172,17 +161,17 @@ func changeAll(page []task.Task, change func(jobID uint64) error) (n int, err er
 }
 
 // detail is the filter as JSON, with the operation if there is one; "" if there is none but the biz_type.
-func (c *ChangeDead) detail(operation uint64) string {
-	if operation == 0 && c.Error == "" && c.Since.IsZero() && c.Until.IsZero() && c.Limit == 0 {
+func detail(r *api.DeadRequest, operation uint64) string {
+	if operation == 0 && r.Error == "" && r.Since == nil && r.Until == nil && r.Limit == 0 {
 		return ""
 	}
 	text, _ := json.Marshal(struct { // a struct of texts, times and numbers always marshals
-		Error string    `json:"error,omitempty"`
-		Since time.Time `json:"since,omitzero"`
-		Until time.Time `json:"until,omitzero"`
-		Limit int       `json:"limit,omitempty"`
-		Rate  float64   `json:"rate,omitempty"`
-		ID    uint64    `json:"operation,omitempty,string"`
-	}{c.Error, c.Since, c.Until, c.Limit, c.Rate, operation})
+		Error string     `json:"error,omitempty"`
+		Since *time.Time `json:"since,omitempty"`
+		Until *time.Time `json:"until,omitempty"`
+		Limit int        `json:"limit,omitempty"`
+		Rate  float64    `json:"rate,omitempty"`
+		ID    uint64     `json:"operation,omitempty,string"`
+	}{r.Error, r.Since, r.Until, r.Limit, r.Rate, operation})
 	return string(text)
 }

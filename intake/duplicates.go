@@ -8,22 +8,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// OnDuplicate is what a submit does if a task already has its dedup_key.
-type OnDuplicate string
-
-// The values of OnDuplicate.
-const (
-	Keep  OnDuplicate = "keep"  // changes nothing
-	Move  OnDuplicate = "move"  // gives the task this time, attribute and timeout, if there is one; the task must be pending
-	Again OnDuplicate = "again" // as Keep while the task is pending; if it has ended, a new task gets the dedup_key
-)
-
-func (r *Submit) checkDuplicate() error {
+func checkDuplicate(r *api.Submit) error {
 	switch {
-	case r.OnDuplicate != "" && r.OnDuplicate != Keep && r.OnDuplicate != Move && r.OnDuplicate != Again:
+	case r.OnDuplicate != "" && r.OnDuplicate != api.Keep && r.OnDuplicate != api.Move && r.OnDuplicate != api.Again:
 		return &task.FieldError{Field: "on_duplicate", Message: fmt.Sprintf("%.64q is none of keep, move and again", r.OnDuplicate)}
 	case r.OnDuplicate != "" && r.DedupKey == "":
 		return &task.FieldError{Field: "on_duplicate", Message: "needs a dedup_key; without one there are no duplicates"}
@@ -33,14 +24,14 @@ func (r *Submit) checkDuplicate() error {
 
 // moveDuplicates moves the first tasks of the requests with on_duplicate: move. Several requests for one task
 // apply in their order, whichever of them was stored.
-func (s *Service) moveDuplicates(ctx context.Context, requests []Submit, results []Submitted) {
+func (s *Service) moveDuplicates(ctx context.Context, requests []api.Submit, results []submitted) {
 	var order [][]int // indexes of requests, by task
 	index := make(map[uint64]int)
 	for i := range results {
-		if requests[i].OnDuplicate != Move || results[i].Err != nil {
+		if requests[i].OnDuplicate != api.Move || results[i].err != nil {
 			continue
 		}
-		id := results[i].Task.JobID
+		id := results[i].task.JobID
 		at, known := index[id]
 		if !known {
 			at = len(order)
@@ -52,12 +43,12 @@ func (s *Service) moveDuplicates(ctx context.Context, requests []Submit, results
 	var g errgroup.Group
 	g.SetLimit(concurrentMoves)
 	for _, places := range order {
-		if len(places) == 1 && !results[places[0]].Duplicate {
+		if len(places) == 1 && !results[places[0]].duplicate {
 			continue
 		}
 		g.Go(func() error {
 			for n, i := range places {
-				if n > 0 || results[i].Duplicate {
+				if n > 0 || results[i].duplicate {
 					s.moveFirst(ctx, &requests[i], &results[i])
 				}
 			}
@@ -73,15 +64,15 @@ const concurrentMoves = 256
 // moveFirst moves a task if it is still as it was read, or else reads it again: a statement that reaches the database late, when
 // its caller has long given up, does not come behind a newer move. The callers of this node take turns, so only other nodes and
 // hands change the task meanwhile.
-func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
-	c := Change{When: &r.When, Attribute: &r.Attribute, Past: r.Past}
-	if r.Timeout != 0 {
-		c.Timeout = &r.Timeout
+func (s *Service) moveFirst(ctx context.Context, r *api.Submit, result *submitted) {
+	c := api.Change{ActionTime: r.ActionTime, Attribute: &r.Attribute, Timeout: r.Timeout, Past: r.Past}
+	if c.ActionTime.IsZero() {
+		c.Delay = r.FromNow()
 	}
-	first := result.Task
+	first := result.task
 	end, err := s.beginMove(ctx, first.JobID)
 	if err != nil {
-		*result = Submitted{Err: err}
+		*result = submitted{err: err}
 		return
 	}
 	defer end()
@@ -99,24 +90,24 @@ func (s *Service) moveFirst(ctx context.Context, r *Submit, result *Submitted) {
 		}
 	}
 	if errors.Is(err, task.ErrNotFound) { // purged a moment ago
-		err = NotBegun("task %d has just been deleted; submit again", result.Task.JobID)
+		err = NotBegun("task %d has just been deleted; submit again", result.task.JobID)
 	}
 	if err != nil {
-		*result = Submitted{Err: err}
+		*result = submitted{err: err}
 		return
 	}
-	result.Task = moved
+	result.task = moved
 }
 
 const moveTries = 100
 
 // confirmFirst puts first tasks where they wait, in case they were lost there: their callers may submit again because they
 // wait in vain.
-func (s *Service) confirmFirst(requests []Submit, results []Submitted) {
+func (s *Service) confirmFirst(requests []api.Submit, results []submitted) {
 	var first []task.Task
 	for i, r := range results {
-		if r.Err == nil && r.Duplicate && r.Task.Status == task.Pending && requests[i].OnDuplicate != Move {
-			first = append(first, r.Task)
+		if r.err == nil && r.duplicate && r.task.Status == task.Pending && requests[i].OnDuplicate != api.Move {
+			first = append(first, r.task)
 		}
 	}
 	if len(first) > 0 {
@@ -142,25 +133,28 @@ func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err 
 
 var errGivenUp = NotBegun("the submit was given up")
 
-func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c Change) (task.Task, error) {
+func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c api.Change) (task.Task, error) {
 	if ctx.Err() != nil { // an insert does not end with its caller
 		return task.Task{}, errGivenUp
 	}
-	c.IfMatch = []string{first.Tag()}
-	return s.Reschedule(ctx, first.JobID, c)
+	moved, err := s.Reschedule(ctx, first.JobID, c, api.IfMatch(first.Tag()))
+	if err != nil {
+		return task.Task{}, err
+	}
+	return moved.Task(first.BizType)
 }
 
 // replay is a request whose time has passed. It may repeat a request that was accepted when the time had not
 // passed.
 type replay struct {
-	*Submit
+	*api.Submit
 	bizType uint64
-	result  *Submitted
+	result  *submitted
 }
 
 // isReplay reports whether a refused request may be a replay.
-func (r *Submit) isReplay(b task.BizType, now time.Time) bool {
-	return r.When.isPast(now) && b.ID != 0 && r.DedupKey != "" && r.OnDuplicate != Move && r.checkDuplicate() == nil
+func isReplay(r *api.Submit, b task.BizType, now time.Time) bool {
+	return isPast(now, r.ActionTime) && b.ID != 0 && r.DedupKey != "" && r.OnDuplicate != api.Move && checkDuplicate(r) == nil
 }
 
 // Bounds of the look-ups of first tasks: how many run at a time, and how long those of one batch may take.
@@ -186,11 +180,11 @@ func (s *Service) answerReplays(ctx context.Context, replays []replay) {
 				return nil // stays refused
 			}
 			switch first, err := s.cfg.Store.First(ctx, bizID, bizKey, r.bizType, r.DedupKey); {
-			case err == nil && r.OnDuplicate == Again && first.Status != task.Pending:
+			case err == nil && r.OnDuplicate == api.Again && first.Status != task.Pending:
 			case err == nil:
-				*r.result = Submitted{Task: first, Duplicate: true}
+				*r.result = submitted{task: first, duplicate: true}
 			case !errors.Is(err, task.ErrNotFound):
-				r.result.Err = err
+				r.result.err = err
 			}
 			return nil
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/migrations"
@@ -114,10 +115,60 @@ func (r *rig) counts(bizType string) int {
 	return r.submitted[bizType]
 }
 
+// result is what became of a submit: the row, or why there is none.
+type result struct {
+	Task      task.Task
+	Duplicate bool
+	Err       error
+}
+
+// Submit submits one task, and gives its row.
+func (r *rig) Submit(ctx context.Context, s api.Submit) (result, error) {
+	got, err := r.Service.Submit(ctx, s)
+	row, err := rowOf(got.Task, err)
+	return result{row, got.Duplicate, err}, err
+}
+
+// SubmitBatch submits many tasks, and gives their rows.
+func (r *rig) SubmitBatch(ctx context.Context, list []api.Submit) []result {
+	answers, err := r.Service.SubmitBatch(ctx, list)
+	require.NoError(r.t, err)
+	results := make([]result, len(answers))
+	for i, a := range answers {
+		if results[i].Duplicate = a.Duplicate; a.Err != nil {
+			results[i].Err = a.Err.Cause
+			continue
+		}
+		results[i].Task = r.row(uint64(a.JobID))
+	}
+	return results
+}
+
+// Get, Reschedule and Redrive give rows.
+func (r *rig) Get(ctx context.Context, id uint64) (task.Task, error) {
+	return rowOf(r.Service.Get(ctx, id))
+}
+
+func (r *rig) Reschedule(ctx context.Context, id uint64, c api.Change, opts ...api.ChangeOption) (task.Task, error) {
+	return rowOf(r.Service.Reschedule(ctx, id, c, opts...))
+}
+
+func (r *rig) Redrive(ctx context.Context, id uint64, opts ...api.ChangeOption) (task.Task, error) {
+	return rowOf(r.Service.Redrive(ctx, id, opts...))
+}
+
+// rowOf is the row that an answered task stands for.
+func rowOf(t api.Task, err error) (task.Task, error) {
+	if err != nil {
+		return task.Task{}, err
+	}
+	return t.Task(map[string]uint64{"order_close": 1, "mail": 2, "push": 3}[t.BizType])
+}
+
 // order submits a task of biz_id that is due in a while, or was due (in < 0).
 func (r *rig) order(bizID uint64, in time.Duration) task.Task {
 	r.t.Helper()
-	got, err := r.Submit(r.t.Context(), intake.Submit{BizType: "order_close", BizID: bizID, When: intake.At(now().Add(in))})
+	got, err := r.Submit(r.t.Context(), api.Submit{BizType: "order_close", BizID: bizID, ActionTime: now().Add(in)})
 	require.NoError(r.t, err)
 	return got.Task
 }

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake/why"
 	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/queue"
@@ -74,6 +75,9 @@ type Config struct {
 	Puller Puller
 	// Facts adds this node's facts about a task to its row, for Why. Defaults to nothing.
 	Facts func(f *why.Facts)
+	// Decisions takes pauses, and Load returns the load of a business type on all nodes, as Pause answers it.
+	Decisions Decisions
+	Load      func(ctx context.Context, b task.BizType) api.BizType
 	// Tracer makes the spans of submits; nil: there are none.
 	Tracer *tracing.Tracer
 	Now    func() time.Time
@@ -116,6 +120,8 @@ func New(cfg Config) *Service {
 	cfg.Store = newLane(cfg.Store)
 	return &Service{cfg: cfg, waiters: newWaiters(cfg.Cluster.Peers)}
 }
+
+var _ api.Center = (*Service)(nil)
 
 // Types returns the business types in force.
 func (s *Service) Types() *task.Types { return s.cfg.Catalog.Load() }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -17,11 +17,11 @@ import (
 func TestReadsOfAllTablesTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		kinds := []func(ctx context.Context) error{
-			func(ctx context.Context) error { _, err := r.ListAll(ctx, intake.ListAll{}); return err },
-			func(ctx context.Context) error { _, err := r.Forecast(ctx, intake.Forecast{}); return err },
-			func(ctx context.Context) error { _, err := r.ListDead(ctx, intake.Dead{}, 0, 0); return err },
+			func(ctx context.Context) error { _, err := r.ListAll(ctx, api.ListAll{}); return err },
+			func(ctx context.Context) error { _, err := r.Forecast(ctx, api.AskForecast{}); return err },
+			func(ctx context.Context) error { _, err := r.ListDead(ctx, api.ListDead{}); return err },
 			func(ctx context.Context) error {
-				_, err := r.RedriveDead(ctx, intake.ChangeDead{DryRun: true})
+				_, err := r.RedriveDead(ctx, api.DeadRequest{DryRun: true})
 				return err
 			},
 			func(ctx context.Context) error { _, err := r.DeadGroups(ctx, ""); return err },
@@ -54,7 +54,7 @@ func TestReadsOfAllTablesTakeTurns(t *testing.T) {
 			require.ErrorIs(t, err, task.ErrUnavailable)
 			require.ErrorContains(t, err, "too many reads of all tables")
 		}
-		_, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour)})
+		_, err := r.Submit(t.Context(), api.Submit{BizType: "order_close", BizID: 1, Delay: time.Hour})
 		require.NoError(t, err)
 		leave()
 		synctest.Wait()

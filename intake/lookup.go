@@ -19,21 +19,20 @@ const (
 	MaxPage     = 1000
 )
 
-// Get reads one task; task.ErrNotFound if there is none.
-func (s *Service) Get(ctx context.Context, jobID uint64) (task.Task, error) {
-	return s.cfg.Store.Get(ctx, jobID)
+// Get reads one task, with its run if the owner of its partition runs it; task.ErrNotFound if there is none.
+func (s *Service) Get(ctx context.Context, jobID uint64) (api.Task, error) {
+	t, err := s.cfg.Store.Get(ctx, jobID)
+	return s.found(ctx, t, err)
 }
 
-// Key is the caller's own name for a task.
-type Key struct {
-	BizType  string // name of the business type
-	BizID    uint64
-	BizKey   string // the biz_id where it is a text; BizID is then not needed
-	DedupKey string // of the submit
+// GetByKey is Get by the caller's own key.
+func (s *Service) GetByKey(ctx context.Context, k api.Key) (api.Task, error) {
+	t, err := s.byKey(ctx, k)
+	return s.found(ctx, t, err)
 }
 
-// ByKey reads the task that was submitted under a key, or returns task.ErrNotFound.
-func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
+// byKey reads the task that was submitted under a key, or returns task.ErrNotFound.
+func (s *Service) byKey(ctx context.Context, k api.Key) (task.Task, error) {
 	b, err := s.named(k.BizType)
 	if err != nil {
 		return task.Task{}, err
@@ -51,38 +50,52 @@ func (s *Service) ByKey(ctx context.Context, k Key) (task.Task, error) {
 	return s.cfg.Store.First(ctx, bizID, bizKey, b.ID, k.DedupKey)
 }
 
-// Running is the node on which a task runs, and the time since when; or, of a task that a consumer has leased, until when.
-type Running struct {
-	Node  string    // empty for a lease
-	Since time.Time // of a lease: since it was given or extended
-	Until time.Time // of a lease
+// shown is a task as callers see it.
+func (s *Service) shown(t task.Task, err error) (api.Task, error) {
+	if err != nil {
+		return api.Task{}, err
+	}
+	shown := api.From(t, s.Types().NameOf(t.BizType))
+	shown.ETag = api.ETag(&t)
+	return shown, nil
+}
+
+// found is shown with the run of the task.
+func (s *Service) found(ctx context.Context, t task.Task, err error) (api.Task, error) {
+	shown, err := s.shown(t, err)
+	if err == nil {
+		shown.Running = s.running(ctx, t)
+	}
+	return shown, err
 }
 
 // runningTimeout is how long a look-up waits for the owner to answer whether a task runs.
 const runningTimeout = time.Second
 
-// Running asks the task's owner whether the task runs now. If the owner is unknown or does not answer, the
-// result is false.
-func (s *Service) Running(ctx context.Context, t task.Task) (Running, bool) {
+// running asks the task's owner whether the task runs now. nil: it does not, or the owner is unknown or does not answer.
+func (s *Service) running(ctx context.Context, t task.Task) *api.Running {
 	p, err := s.partition(t.JobID)
 	if err != nil || t.Status != task.Pending {
-		return Running{}, false
+		return nil
 	}
 	if t.IsLeased(s.cfg.Now()) {
-		return Running{Since: t.Modified, Until: t.ActionTime}, true
+		return &api.Running{Since: api.Time(t.Modified), Until: api.Time(t.ActionTime)}
 	}
 	if s.cfg.Cluster.Term(p) != 0 {
 		since, runs := s.cfg.Queue.RunningSince(t.JobID)
-		return Running{Node: s.cfg.Node, Since: since}, runs
+		if !runs {
+			return nil
+		}
+		return &api.Running{Node: s.cfg.Node, Since: api.Time(since)}
 	}
 	peer, err := s.owner(ctx, p)
 	if err != nil {
-		return Running{}, false
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, runningTimeout)
 	defer cancel()
-	r, runs, err := peer.Running(ctx, t.JobID)
-	return r, runs && err == nil
+	said, _ := peer.Get(ctx, t.JobID)
+	return said.Running
 }
 
 // whyTimeout is how long Why waits for the row. A database that hangs is a part of the answer.
@@ -127,95 +140,134 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 	return w, nil
 }
 
-// List narrows a look-up by biz_id. See ListAll for all tasks.
-type List struct {
-	BizID   uint64
-	BizKey  string       // the biz_id where it is a text; BizID is then not needed
-	BizType string       // name; empty: all
-	Status  *task.Status // nil: all
-	After   uint64       // the Next of the page before; 0: the first page
-	AsOf    time.Time    // the AsOf of the page before
-	Limit   int          // at most MaxPage; 0: DefaultPage
-	// Leased: only tasks that a consumer has, or had when its lease ended, and the one whose dedup_key is LeasedOr.
-	Leased   bool
-	LeasedOr string
-}
-
-// Page is a part of a look-up's result.
-type Page struct {
-	Tasks []task.Task
-	Next  uint64 // the cursor of the next page; 0: this is the last one
-	// AsOf is the moment of the first page of a List: what was submitted after it is left out, so that a walk ends.
-	AsOf time.Time
+// WhyByKey is Why by the caller's own key; it looks the task up first.
+func (s *Service) WhyByKey(ctx context.Context, k api.Key) (api.Why, error) {
+	t, err := s.byKey(ctx, k)
+	if err != nil {
+		return api.Why{}, err
+	}
+	return s.Why(ctx, t.JobID)
 }
 
 // List reads the tasks of a biz_id in the order of their submission.
-func (s *Service) List(ctx context.Context, q List) (Page, error) {
-	bizType, err := s.typeFilter(q.BizType)
-	if err != nil {
-		return Page{}, err
+func (s *Service) List(ctx context.Context, q api.List) (api.Page, error) {
+	var f store.Filter
+	if q.Status != "" {
+		status, err := statusOf(q.Status)
+		if err != nil {
+			return api.Page{}, err
+		}
+		f.Status = &status
+	}
+	list, next, err := s.list(ctx, q, f)
+	return s.page(list, next, err)
+}
+
+// list narrows a look-up further by f, and returns the cursor of the next page.
+func (s *Service) list(ctx context.Context, q api.List, f store.Filter) (list []task.Task, next string, err error) {
+	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
+		return nil, "", err
 	}
 	bizID, bizKey, err := task.BizIDOf(q.BizID, q.BizKey)
 	if err != nil {
-		return Page{}, err
+		return nil, "", err
 	}
 	limit, err := pageLimit(q.Limit)
 	if err != nil {
-		return Page{}, err
+		return nil, "", err
 	}
-	asOf := q.AsOf
-	if q.After == 0 {
+	if f.After, f.AsOf, err = api.ParseCursor(api.CursorTasks, q.Cursor); err != nil {
+		return nil, "", err
+	}
+	asOf := f.AsOf
+	if f.After == 0 {
 		asOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
 	}
-	list, err := s.cfg.Store.List(ctx, bizID,
-		store.Filter{BizKey: bizKey, BizType: bizType, Status: q.Status, After: q.After, AsOf: q.AsOf, Limit: limit + 1,
-			Leased: q.Leased, LeasedOr: q.LeasedOr})
-	p := page(list, limit)
-	p.AsOf = asOf
-	return p, err
+	f.BizKey, f.Limit = bizKey, limit+1
+	if list, err = s.cfg.Store.List(ctx, bizID, f); len(list) > limit { // the one more shows that there is a next page
+		list = list[:limit]
+		next = api.FormatCursor(api.CursorTasks, list[limit-1].JobID, asOf)
+	}
+	return list, next, err
 }
 
-// ListAll narrows a look-up over all tasks.
-type ListAll struct {
-	BizType  string      // name; empty: all
-	Status   task.Status // the zero value is pending
-	Failed   bool        // only tasks that have failed and wait for their next run
-	From, To time.Time   // action_time at or after From, and before To; zero: no bound
-	After    store.Place // the Next of the page before; zero: the first page
-	Limit    int         // as in List
-}
-
-// AllPage is a part of a look-up over all tasks.
-type AllPage struct {
-	Tasks []task.Task
-	Next  *store.Place // of the next page; nil: this is the last one
+// FindLeased finds the first two pending tasks of a biz_id, of one business type or (empty) all, that a consumer has, or had when its lease
+// ended, or whose dedup_key is orKey, if that is not empty. It holds no more than a page of the pending tasks of the id in memory.
+func (s *Service) FindLeased(ctx context.Context, id api.BizID, bizType, orKey string) (found []task.Task, err error) {
+	q := api.List{BizID: id.Number, BizKey: id.Key, BizType: bizType, Limit: DefaultPage}
+	for {
+		list, next, err := s.list(ctx, q, store.Filter{Status: new(task.Pending), Leased: true, LeasedOr: orKey})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range list {
+			if t.HasLease() || orKey != "" && t.DedupKey == orKey {
+				if found = append(found, t); len(found) == 2 {
+					return found, nil
+				}
+			}
+		}
+		if q.Cursor = next; next == "" {
+			return found, nil
+		}
+	}
 }
 
 // ListAll reads tasks in the order of shard, action_time and job_id. A task that was changed after the first page is left
 // out of the later ones, so a walk ends and shows each task at most once. What a page may cost is bounded: it may be short, or
 // empty, although there are more.
-func (s *Service) ListAll(ctx context.Context, q ListAll) (AllPage, error) {
-	bizType, err := s.typeFilter(q.BizType)
-	if err != nil {
-		return AllPage{}, err
+func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) {
+	f := store.WalkFilter{From: q.From, To: q.To, Failed: q.Status == api.Failing}
+	var err error
+	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
+		return api.Page{}, err
+	}
+	if q.Status != "" && !f.Failed {
+		if f.Status, err = statusOf(q.Status); err != nil {
+			return api.Page{}, err
+		}
 	}
 	limit, err := pageLimit(q.Limit)
 	if err != nil {
-		return AllPage{}, err
+		return api.Page{}, err
+	}
+	var after store.Place
+	if after.Shard, after.At, after.JobID, after.AsOf, err = api.ParsePlaceCursor(q.Cursor); err != nil {
+		return api.Page{}, err
 	}
 	if !q.To.IsZero() && !q.From.Before(q.To) {
-		return AllPage{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
+		return api.Page{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
 	}
-	if q.Failed && q.To.IsZero() {
-		q.To = s.lastRetry(bizType) // what is parked for longer has not failed
+	if f.Failed && q.To.IsZero() {
+		f.To = s.lastRetry(f.BizType) // what is parked for longer has not failed
 	}
-	list, next, more, err := s.cfg.Store.Walk(ctx,
-		store.WalkFilter{BizType: bizType, Status: q.Status, From: q.From, To: q.To, Failed: q.Failed}, q.After, limit)
-	p := AllPage{Tasks: list}
+	list, next, more, err := s.cfg.Store.Walk(ctx, f, after, limit)
+	cursor := ""
 	if more {
-		p.Next = &next
+		cursor = api.FormatPlaceCursor(next.Shard, next.At, next.JobID, next.AsOf)
 	}
-	return p, err
+	return s.page(list, cursor, err)
+}
+
+// page is a page of tasks as callers see them.
+func (s *Service) page(list []task.Task, next string, err error) (api.Page, error) {
+	if err != nil {
+		return api.Page{}, err
+	}
+	types := s.Types()
+	p := api.Page{Tasks: make([]api.Task, len(list)), NextCursor: next}
+	for i := range list {
+		p.Tasks[i] = api.From(list[i], types.NameOf(list[i].BizType))
+	}
+	return p, nil
+}
+
+func statusOf(word string) (task.Status, error) {
+	s, err := task.ParseStatus(word)
+	if err != nil {
+		err = &task.FieldError{Field: "status", Message: err.Error()}
+	}
+	return s, err
 }
 
 func pageLimit(limit int) (int, error) {
@@ -223,14 +275,6 @@ func pageLimit(limit int) (int, error) {
 		return 0, &task.FieldError{Field: "limit", Message: fmt.Sprintf("is %d; it must be from 1 to %d", limit, MaxPage)}
 	}
 	return cmp.Or(limit, DefaultPage), nil
-}
-
-// page cuts off the extra task, which was read only to know whether there is a next page.
-func page(list []task.Task, limit int) Page {
-	if len(list) <= limit {
-		return Page{Tasks: list}
-	}
-	return Page{Tasks: list[:limit], Next: list[limit-1].JobID}
 }
 
 // typeFilter turns a name into an id; an empty name into nil.

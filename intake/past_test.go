@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -16,13 +16,13 @@ func TestATimeThatHasPassed(t *testing.T) {
 		r.work(0)
 		hour := task.CeilMilli(now().Add(-time.Hour))
 		late := good()
-		late.When, late.Past = intake.At(hour), intake.Fire
+		late.ActionTime, late.Past = hour, api.Fire
 		refused, old, wrong := late, late, late
-		refused.Past, refused.BizID = intake.Refuse, 50
-		old.When, old.BizID = intake.At(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)), 44
+		refused.Past, refused.BizID = api.Refuse, 50
+		old.ActionTime, old.BizID = time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), 44
 		wrong.Past = "burn"
 
-		got := r.SubmitBatch(t.Context(), []intake.Submit{late, refused, old, wrong})
+		got := r.SubmitBatch(t.Context(), []api.Submit{late, refused, old, wrong})
 		requireField(t, got[1].Err, "action_time")
 		requireField(t, got[3].Err, "past")
 		r.after(time.Second)
@@ -37,19 +37,18 @@ func TestATimeThatHasPassed(t *testing.T) {
 
 		// The same for a change, and for a repeated submit that moves its task.
 		pending := r.order(48, time.Hour)
-		when := intake.At(hour)
-		_, err := r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when})
+		_, err := r.Reschedule(t.Context(), pending.JobID, api.Change{ActionTime: hour})
 		requireField(t, err, "action_time")
-		_, err = r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when, Past: "burn"})
+		_, err = r.Reschedule(t.Context(), pending.JobID, api.Change{ActionTime: hour, Past: "burn"})
 		requireField(t, err, "past")
-		moved, err := r.Reschedule(t.Context(), pending.JobID, intake.Change{When: &when, Past: intake.Fire})
+		moved, err := r.Reschedule(t.Context(), pending.JobID, api.Change{ActionTime: hour, Past: api.Fire})
 		require.NoError(t, err)
 		require.Equal(t, hour, moved.Promised())
 		keyed := good()
 		keyed.BizID, keyed.DedupKey = 46, "k"
 		first, err := r.Submit(t.Context(), keyed)
 		require.NoError(t, err)
-		keyed.When, keyed.Past, keyed.OnDuplicate = intake.At(hour), intake.Fire, intake.Move
+		keyed.ActionTime, keyed.Past, keyed.OnDuplicate = hour, api.Fire, api.Move
 		second, err := r.Submit(t.Context(), keyed)
 		require.NoError(t, err)
 		require.Equal(t, first.Task.JobID, second.Task.JobID)
@@ -72,11 +71,11 @@ func requireField(t *testing.T, err error, name string) {
 func TestAKeyIsTakenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := good()
-		s.When, s.DedupKey, s.OnDuplicate = intake.In(5*time.Second), "k", intake.Again
+		s.Delay, s.DedupKey, s.OnDuplicate = 5*time.Second, "k", api.Again
 		last, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 		require.False(t, last.Duplicate)
-		key := intake.Key{BizType: s.BizType, BizID: s.BizID, DedupKey: s.DedupKey}
+		key := api.Key{BizType: s.BizType, BizID: s.BizID, DedupKey: s.DedupKey}
 		for _, end := range []task.Status{task.Processed, task.Cancelled, task.Dead} {
 			pending := s
 			pending.Attribute = "not yet"
@@ -87,11 +86,11 @@ func TestAKeyIsTakenAgain(t *testing.T) {
 
 			r.become(last.Task, end)
 			late := s
-			late.When = intake.At(now().Add(-time.Minute))
+			late.ActionTime = now().Add(-time.Minute)
 			_, err = r.Submit(t.Context(), late)
 			requireField(t, err, "action_time")
 
-			got := r.SubmitBatch(t.Context(), []intake.Submit{s, s})
+			got := r.SubmitBatch(t.Context(), []api.Submit{s, s})
 			require.NoError(t, got[0].Err)
 			require.NoError(t, got[1].Err)
 			require.False(t, got[0].Duplicate)
@@ -100,7 +99,7 @@ func TestAKeyIsTakenAgain(t *testing.T) {
 			old := r.row(last.Task.JobID)
 			require.Equal(t, end, old.Status, "its row stays")
 			require.Empty(t, old.DedupKey)
-			found, err := r.ByKey(t.Context(), key)
+			found, err := rowOf(r.GetByKey(t.Context(), key))
 			require.NoError(t, err)
 			require.Equal(t, got[0].Task, found)
 			last = got[0]
@@ -113,7 +112,7 @@ func TestAKeyIsTakenAgain(t *testing.T) {
 		require.Len(t, r.runs(last.Task.JobID), 1)
 
 		keyless := good()
-		keyless.OnDuplicate = intake.Again
+		keyless.OnDuplicate = api.Again
 		_, err = r.Submit(t.Context(), keyless)
 		requireField(t, err, "on_duplicate")
 	})
@@ -123,7 +122,7 @@ func TestAKeyIsTakenAgain(t *testing.T) {
 func TestAReplayOfAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		s := good()
-		s.When, s.DedupKey, s.OnDuplicate = intake.At(now().Add(time.Second)), "k", intake.Again
+		s.ActionTime, s.DedupKey, s.OnDuplicate = now().Add(time.Second), "k", api.Again
 		first, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 		r.after(time.Minute) // nobody works

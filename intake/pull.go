@@ -44,25 +44,18 @@ func (noPuller) Settle(_ context.Context, list []worker.Settlement) []worker.Set
 	return make([]worker.Settled, len(list))
 }
 
-// Lease is a request for tasks of a pull type.
-type Lease struct {
-	BizType string        // name
-	Max     int           // 1 to MaxLease
-	Wait    time.Duration // for a task to fall due, at most MaxWait
-	TTR     time.Duration // MinTTR to MaxTTR; 0: that of the type
-}
-
 // Lease hands out due tasks of all nodes to a consumer. If none is due it waits for one, and returns an empty list at the
 // end of q.Wait. A caller whose ctx ends gets none.
 //
 // The errors are task.UnknownTypeError, task.FieldError, and task.ErrUnavailable if no node could hand
 // out anything.
-func (s *Service) Lease(ctx context.Context, q Lease) (api.LeaseAnswer, error) {
-	b, err := s.pullType(q.BizType)
+func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
+	b, err := s.pullType(bizType)
 	if err != nil {
 		return api.LeaseAnswer{}, err
 	}
-	if err := q.check(); err != nil {
+	q.Max = cmp.Or(q.Max, 1)
+	if err := checkLease(&q); err != nil {
 		return api.LeaseAnswer{}, err
 	}
 	waiting, stop := context.WithTimeout(ctx, q.Wait)
@@ -103,7 +96,7 @@ func (s *Service) pullType(name string) (task.BizType, error) {
 	return b, nil
 }
 
-func (q *Lease) check() error {
+func checkLease(q *api.AskLease) error {
 	switch {
 	case q.Max < 1 || q.Max > MaxLease:
 		return &task.FieldError{Field: "max", Message: fmt.Sprintf("is %d; give 1 to %d", q.Max, MaxLease)}
@@ -124,7 +117,7 @@ type consumer struct {
 	*Service
 	ctx     context.Context
 	bizType task.BizType
-	ask     Lease
+	ask     api.AskLease
 	got     []api.LeasedTask
 }
 
@@ -269,7 +262,7 @@ func (c *consumer) leaseThere(p Peer) error {
 // askThere asks another node for tasks. It does not hang up when the consumer does: what the node has leased by then must be
 // given back.
 func (c *consumer) askThere(p Peer, most int) (api.LeaseAnswer, error) {
-	return p.Lease(context.WithoutCancel(c.ctx), Lease{BizType: c.bizType.Name, Max: most, TTR: c.ask.TTR})
+	return p.Lease(context.WithoutCancel(c.ctx), c.bizType.Name, api.AskLease{Max: most, TTR: c.ask.TTR})
 }
 
 // giveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
@@ -298,7 +291,7 @@ func (s *Service) tryGiveBack(ctx context.Context, list []api.LeasedTask) (rest 
 	}
 	ctx, cancel := context.WithTimeout(ctx, giveBackWithin)
 	defer cancel()
-	results, _ := s.Settle(ctx, settle)
+	results, _ := s.Settle(ctx, settle...)
 	for i, r := range results {
 		if r.Result == api.SettledUnavailable && list[i].ExpiresAt.Time().After(s.cfg.Now()) {
 			rest = append(rest, list[i])
@@ -320,7 +313,7 @@ func (s *Service) Close() {
 
 // Settle settles leases, each at the owner of its task. The results are in the order of the list: also after an error of
 // a node or a database, which concerns its own leases only.
-func (s *Service) Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error) {
+func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	if n := len(list); n < 1 || n > MaxSettle {
 		return nil, &task.FieldError{Field: "settle", Message: fmt.Sprintf("holds %d settlements; give 1 to %d", n, MaxSettle)}
 	}
@@ -356,7 +349,7 @@ func (s *Service) Settle(ctx context.Context, list []api.Settlement) ([]api.Sett
 					part[k] = list[i]
 					part[k].Error = task.Reason(list[i].Error)
 				}
-				answered, err := peer.Settle(ctx, part)
+				answered, err := peer.Settle(ctx, part...)
 				for k := 0; err == nil && k < len(at) && k < len(answered); k++ {
 					results[at[k]].Result = answered[k].Result
 				}

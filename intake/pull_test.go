@@ -29,7 +29,7 @@ type distant struct {
 	left      int
 }
 
-func (d *distant) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
+func (d *distant) Lease(ctx context.Context, _ string, q api.AskLease) (api.LeaseAnswer, error) {
 	if q.Wait == 0 {
 		d.asked.Add(1)
 		d.mu.Lock()
@@ -98,7 +98,7 @@ func TestConsumersWaitForAnotherNode(t *testing.T) {
 		for range 100 {
 			waiting.Go(func() {
 				began := time.Now()
-				answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: 30 * time.Second})
+				answer, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 10, Wait: 30 * time.Second})
 				require.NoError(t, err)
 				require.NotNil(t, answer.Tasks)
 				if len(answer.Tasks) > 0 {
@@ -116,7 +116,7 @@ func TestConsumersWaitForAnotherNode(t *testing.T) {
 		require.EqualValues(t, 1, other.most.Load(), "questions at the same time")
 		require.Less(t, other.asked.Load(), int32(110), "no consumer asks again and again")
 		one := func() {
-			_, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: 5 * time.Second})
+			_, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 10, Wait: 5 * time.Second})
 			require.NoError(t, err)
 		}
 		waiting.Go(one)
@@ -139,7 +139,7 @@ func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1, Wait: time.Minute})
+			_, err := s.Lease(ctx, "orders", api.AskLease{Max: 1, Wait: time.Minute})
 			ended <- err
 		}()
 		<-time.After(time.Second / 2)
@@ -147,7 +147,7 @@ func TestAConsumerThatLeavesAsksNobody(t *testing.T) {
 		require.ErrorIs(t, <-ended, context.Canceled)
 		<-time.After(2 * time.Second)
 		require.Equal(t, 1, other.left)
-		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
+		answer, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 1})
 		require.NoError(t, err)
 		require.Len(t, answer.Tasks, 1)
 	})
@@ -162,12 +162,12 @@ type slow struct {
 	refused int
 }
 
-func (s *slow) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
+func (s *slow) Lease(ctx context.Context, _ string, q api.AskLease) (api.LeaseAnswer, error) {
 	<-time.After(time.Second)
 	return api.LeaseAnswer{Tasks: []api.LeasedTask{{Lease: api.Lease{JobID: 7, Number: 8}, ExpiresAt: api.Time(s.until), Attempt: 1}}}, ctx.Err()
 }
 
-func (s *slow) Settle(_ context.Context, list []api.Settlement) ([]api.Settled, error) {
+func (s *slow) Settle(_ context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	if time.Now().Before(s.down) {
 		s.refused++
 		return nil, intake.Unavailable("it is down")
@@ -191,7 +191,7 @@ func TestAConsumerThatLeavesGivesBack(t *testing.T) {
 		s := pullServiceIn(t, elsewhere{other}, alone{})
 		ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
 		defer leave()
-		_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
+		_, err := s.Lease(ctx, "orders", api.AskLease{Max: 1})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, []api.Settlement{{Lease: api.Lease{JobID: 7, Number: 8}.String(), Do: "release"}}, other.settled)
 	})
@@ -210,7 +210,7 @@ func TestLeasesAreGivenBackLater(t *testing.T) {
 				s := pullServiceIn(t, elsewhere{other}, alone{})
 				ctx, leave := context.WithTimeout(t.Context(), time.Second/2)
 				defer leave()
-				_, err := s.Lease(ctx, intake.Lease{BizType: "orders", Max: 1})
+				_, err := s.Lease(ctx, "orders", api.AskLease{Max: 1})
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -238,7 +238,7 @@ func TestLeasesDoNotWaitForANodeThatStandsStill(t *testing.T) {
 		other := &slow{distant: &distant{}}
 		s := pullServiceIn(t, elsewhere{other}, ready{tasks: 1000})
 		began := time.Now()
-		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10})
+		answer, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 10})
 		require.NoError(t, err)
 		require.Len(t, answer.Tasks, 10, "this node is asked for the rest")
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
@@ -253,7 +253,7 @@ func TestANodeThatStopsHandsOutNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := &slow{distant: &distant{}}
 		s := pullServiceIn(t, elsewhere{other}, ready{err: worker.ErrStopped})
-		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 10, Wait: time.Second})
+		answer, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 10, Wait: time.Second})
 		require.NoError(t, err)
 		require.Empty(t, answer.Tasks)
 		require.Len(t, other.settled, 1)
@@ -264,7 +264,7 @@ func TestANodeThatStopsHandsOutNothing(t *testing.T) {
 func TestANodeThatHasAllGivesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := pullServiceIn(t, singleWith{&distant{}, &distant{}}, ready{tasks: 1000})
-		answer, err := s.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 256})
+		answer, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 256})
 		require.NoError(t, err)
 		require.Len(t, answer.Tasks, 256)
 	})
@@ -281,23 +281,21 @@ func (singleWith) Undelivered(string, uint64) func() bool { return nil }
 func TestRefusedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := pullService(t, &distant{})
-		for want, q := range map[string]intake.Lease{
-			"name":  {BizType: "pushed", Max: 1},
-			"max":   {BizType: "orders", Max: 257},
-			"wait":  {BizType: "orders", Max: 1, Wait: time.Minute + 1},
-			"ttr":   {BizType: "orders", Max: 1, TTR: time.Millisecond},
-			"max 0": {BizType: "orders"},
+		_, err := s.Lease(t.Context(), "pushed", api.AskLease{})
+		require.ErrorContains(t, err, "name: pushed has the processor")
+		for want, q := range map[string]api.AskLease{
+			"max": {Max: 257}, "wait": {Wait: time.Minute + 1}, "ttr": {TTR: time.Millisecond}, "max -1": {Max: -1},
 		} {
-			_, err := s.Lease(t.Context(), q)
+			_, err := s.Lease(t.Context(), "orders", q)
 			var field *task.FieldError
 			require.ErrorAs(t, err, &field, want)
 			require.Equal(t, want[:min(len(want), len(field.Field))], field.Field)
 		}
-		_, err := s.Lease(t.Context(), intake.Lease{BizType: "nobody", Max: 1})
+		_, err = s.Lease(t.Context(), "nobody", api.AskLease{})
 		require.ErrorIs(t, err, task.ErrNotFound)
-		_, err = s.Settle(t.Context(), nil)
+		_, err = s.Settle(t.Context())
 		require.ErrorContains(t, err, "settle: holds 0")
-		_, err = s.Settle(t.Context(), []api.Settlement{{Lease: "a-b", Do: "extend", TTR: 1}})
+		_, err = s.Settle(t.Context(), api.Settlement{Lease: "a-b", Do: "extend", TTR: 1})
 		require.ErrorContains(t, err, "settle[0].ttr: is 1ns")
 	})
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
+	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
@@ -21,128 +22,68 @@ const (
 	MaxBatch = 10_000                    // tasks a batch
 )
 
-// When is the time at which a task fires: At or In. The zero When is unset.
-type When struct {
-	at    time.Time
-	delay time.Duration
-	kind  whenKind
-}
-
-type whenKind uint8
-
-const (
-	whenUnset whenKind = iota
-	whenAt
-	whenIn
-)
-
-// At is a time, rounded up to the millisecond.
-func At(t time.Time) When { return When{at: t, kind: whenAt} }
-
-// In is a delay from now; 0 is immediately.
-func In(d time.Duration) When { return When{delay: d, kind: whenIn} }
-
-// Moment returns the time of At.
-func (w When) Moment() (at time.Time, ok bool) { return w.at, w.kind == whenAt }
-
-// Delay returns the delay of In.
-func (w When) Delay() (d time.Duration, ok bool) { return w.delay, w.kind == whenIn }
-
-// resolve returns the time in UTC and whole milliseconds, or an error that says what is wrong.
-func (w When) resolve(now time.Time, past Past) (time.Time, error) {
-	if past != "" && past != Refuse && past != Fire {
+// resolve returns the time at which a task fires, in UTC and whole milliseconds, or an error that says what is wrong. A zero at and a nil
+// delay are no time.
+func resolve(now, at time.Time, delay *time.Duration, past string) (time.Time, error) {
+	if past != "" && past != api.Refuse && past != api.Fire {
 		return time.Time{}, &task.FieldError{Field: "past", Message: fmt.Sprintf("%.64q is neither fire nor refuse", past)}
 	}
-	switch w.kind {
-	case whenIn:
-		if w.delay < 0 {
-			return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from now, 0s or more", w.delay)}
-		}
-		if w.delay > MaxAhead {
-			return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is more than 10 years", w.delay)}
-		}
-		return task.CeilMilli(now.Add(w.delay)), nil
-	case whenAt:
-		if w.isPast(now) && past == Fire {
-			return task.CeilMilli(latest(w.at, time.Unix(0, 0)).UTC()), nil
-		}
-		if w.isPast(now) {
-			return time.Time{}, &task.FieldError{Field: "action_time",
-				Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
-					w.at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
-		}
-		if w.at.After(now.Add(MaxAhead)) {
-			return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than 10 years ahead",
-				w.at.UTC().Format(time.RFC3339Nano))}
-		}
-		return task.CeilMilli(w.at), nil
-	default:
-		return time.Time{}, &task.FieldError{Field: "action_time", Message: "give action_time (RFC 3339) or delay (like 30m)"}
+	switch {
+	case !at.IsZero() && delay != nil:
+		return time.Time{}, &task.FieldError{Field: "action_time", Message: "give either ActionTime or Delay, not both"}
+	case at.IsZero() && delay == nil:
+		return time.Time{}, api.NoTime()
+	case at.IsZero() && *delay < 0:
+		return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from now, 0s or more", *delay)}
+	case at.IsZero() && *delay > MaxAhead:
+		return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is more than 10 years", *delay)}
+	case at.IsZero():
+		return task.CeilMilli(now.Add(*delay)), nil
+	case isPast(now, at) && past == api.Fire && at.Before(time.Unix(0, 0)):
+		return time.Unix(0, 0).UTC(), nil
+	case isPast(now, at) && past == api.Fire:
+		return task.CeilMilli(at), nil
+	case isPast(now, at):
+		return time.Time{}, &task.FieldError{Field: "action_time",
+			Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
+				at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
+	case at.After(now.Add(MaxAhead)):
+		return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than 10 years ahead",
+			at.UTC().Format(time.RFC3339Nano))}
 	}
+	return task.CeilMilli(at), nil
 }
 
-// Past is what becomes of a time more than MaxPast ago.
-type Past string
+// isPast reports whether a time is one that Past decides about.
+func isPast(now, at time.Time) bool { return !at.IsZero() && at.Before(now.Add(-MaxPast)) }
 
-// The values of Past. The zero value is Refuse.
-const (
-	Refuse Past = "refuse" // a task.FieldError
-	Fire   Past = "fire"   // the task is due at once. A time before 1970 counts as 1970
-)
-
-// isPast reports whether the time is one that Past decides about.
-func (w When) isPast(now time.Time) bool {
-	return w.kind == whenAt && w.at.Before(now.Add(-MaxPast))
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-// Submit asks for one task.
-type Submit struct {
-	BizType   string // name of the business type
-	BizID     uint64
-	BizKey    string // the biz_id where it is a text; BizID is then not needed. At most task.MaxBizKey bytes of UTF-8
-	When      When
-	Attribute string        // at most task.MaxAttribute bytes of UTF-8
-	DedupKey  string        // at most task.MaxDedupKey bytes of UTF-8; empty: none
-	Timeout   time.Duration // of one run: task.MinTimeout to task.MaxTimeout, rounded up to a millisecond; 0: the business type's
-
-	// OnDuplicate is what happens to the first task if DedupKey exists already. Defaults to Keep.
-	OnDuplicate OnDuplicate
-	// Past is what becomes of a When that has passed. Defaults to Refuse.
-	Past Past
-	// Trace is the W3C traceparent that came with this task. Without one, or if it is none, the task has the span in ctx.
-	Trace string
-}
-
-// Submitted is the result of a Submit.
-type Submitted struct {
-	Task      task.Task // as stored
-	Duplicate bool      // the dedup_key existed: Task is the first task, unchanged or moved (see OnDuplicate)
-	// Err is nil, task.FieldError, task.ErrUnavailable, or the error of a ctx that ended before writing began.
+// submitted is the result of a submit.
+type submitted struct {
+	task      task.Task // as stored
+	duplicate bool      // the dedup_key existed: task is the first task, unchanged or moved (see api.Submit)
+	// err is nil, task.FieldError, task.ErrUnavailable, or the error of a ctx that ended before writing began.
 	// If a first task was to be moved, it may also be task.ConflictError.
-	Err error
+	err error
 }
 
 // check turns a request into a task, or names the field that is wrong.
-func (s *Service) check(r *Submit, now time.Time) (task.Task, task.BizType, error) {
+func (s *Service) check(r *api.Submit, now time.Time) (task.Task, task.BizType, error) {
 	b, err := s.named(r.BizType)
 	if err != nil {
 		return task.Task{}, b, err
 	}
-	due, err := r.When.resolve(now, r.Past)
+	var delay *time.Duration
+	if r.ActionTime.IsZero() {
+		delay = r.FromNow()
+	}
+	due, err := resolve(now, r.ActionTime, delay, r.Past)
 	if err != nil {
 		return task.Task{}, b, err
 	}
 	if err := checkText("attribute", r.Attribute, task.MaxAttribute); err != nil {
 		return task.Task{}, b, err
 	}
-	if err := r.checkDuplicate(); err != nil {
+	if err := checkDuplicate(r); err != nil {
 		return task.Task{}, b, err
 	}
 	timeout := r.Timeout
@@ -182,22 +123,35 @@ func checkText(field, text string, most int) error {
 	if len(text) > most {
 		return &task.FieldError{Field: field, Message: fmt.Sprintf("has %d bytes; at most %d fit", len(text), most)}
 	}
-	if !utf8.ValidString(text) {
-		return &task.FieldError{Field: field, Message: "is not valid UTF-8"}
-	}
-	return nil
+	return api.CheckText(field, text)
 }
 
 // Submit stores one task durably. After a nil error it is committed.
-func (s *Service) Submit(ctx context.Context, r Submit) (Submitted, error) {
-	result := s.SubmitBatch(ctx, []Submit{r})[0]
-	return result, result.Err
+func (s *Service) Submit(ctx context.Context, r api.Submit) (api.Submitted, error) {
+	got := s.submit(ctx, []api.Submit{r})[0]
+	stored, err := s.shown(got.task, got.err)
+	return api.Submitted{Task: stored, Duplicate: got.duplicate}, err
 }
 
-// SubmitBatch stores many tasks and returns a result for each, in order. A refused one does not affect the
-// others.
-func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitted {
-	results := make([]Submitted, len(requests))
+// SubmitBatch stores up to 10,000 tasks and returns a result for each of them, in order. A refused one does not
+// affect the others. After an error none is stored.
+func (s *Service) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
+	if n := len(list); n < 1 || n > MaxBatch {
+		return nil, &task.FieldError{Field: "tasks", Message: fmt.Sprintf("holds %d tasks; give 1 to %d", n, MaxBatch)}
+	}
+	results := make([]api.BatchResult, len(list))
+	for i, r := range s.submit(ctx, list) {
+		if r.err != nil {
+			results[i].Err = api.NewBatchError(r.err)
+		} else {
+			results[i] = api.BatchResult{JobID: api.ID(r.task.JobID), Duplicate: r.duplicate}
+		}
+	}
+	return results, nil
+}
+
+func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted {
+	results := make([]submitted, len(requests))
 	tasks := make([]task.Task, 0, len(requests))
 	places := make([]int, 0, len(requests)) // indexes of tasks in results
 	types := make([]task.BizType, 0, len(requests))
@@ -207,8 +161,8 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	for i := range requests {
 		t, b, err := s.check(&requests[i], now)
 		if err != nil {
-			results[i].Err = err
-			if requests[i].isReplay(b, now) {
+			results[i].err = err
+			if isReplay(&requests[i], b, now) {
 				replays = append(replays, replay{&requests[i], b.ID, &results[i]})
 			}
 			continue
@@ -222,9 +176,9 @@ func (s *Service) SubmitBatch(ctx context.Context, requests []Submit) []Submitte
 	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
 	stored := tasks[:0]
 	var late []uint64
-	isAgain := func(i int) bool { return requests[places[i]].OnDuplicate == Again }
+	isAgain := func(i int) bool { return requests[places[i]].OnDuplicate == api.Again }
 	for i, in := range s.cfg.Store.InsertAgain(ctx, tasks, isAgain) {
-		results[places[i]] = Submitted{Task: in.Task, Duplicate: in.Duplicate, Err: in.Err}
+		results[places[i]] = submitted{in.Task, in.Duplicate, in.Err}
 		id := tasks[i].JobID
 		queued := s.releaseSubmitted(holds[id], id, in)
 		if in.Err == nil && !in.Duplicate {
@@ -289,4 +243,62 @@ func (s *Service) releaseSubmitted(h *queue.Hold, jobID uint64, in store.Inserte
 		h.Remove()
 		return false
 	}
+}
+
+// submitTraces are the traces of the requests of a SubmitBatch. A request with a traceparent has its own span. The others
+// share one, a child of the span in ctx.
+type submitTraces struct {
+	shared *tracing.Span
+	kept   string // the traceparent of the tasks without an own one
+	own    map[int]ownTrace
+}
+
+type ownTrace struct {
+	span *tracing.Span
+	kept string
+}
+
+func (s *Service) traceSubmits(ctx context.Context, requests []api.Submit) (t submitTraces) {
+	for i := range requests {
+		if came, ok := tracing.WithRemote(ctx, requests[i].Trace); ok {
+			if t.own == nil {
+				t.own = make(map[int]ownTrace)
+			}
+			span, kept := s.cfg.Tracer.Submit(came)
+			t.own[i] = ownTrace{span, kept}
+		}
+	}
+	if len(t.own) < len(requests) {
+		t.shared, t.kept = s.cfg.Tracer.Submit(ctx)
+	}
+	return t
+}
+
+// of returns the traceparent that the task of a request keeps.
+func (t *submitTraces) of(i int) string {
+	if own, ok := t.own[i]; ok {
+		return own.kept
+	}
+	return t.kept
+}
+
+// end ends the spans.
+func (t *submitTraces) end(requests []api.Submit, results []submitted) {
+	if t.shared == nil && len(t.own) == 0 {
+		return
+	}
+	for i, own := range t.own {
+		own.span.EndSubmit(requests[i].BizType, results[i].task.JobID, results[i].err)
+	}
+	if len(requests) == 1 {
+		t.shared.EndSubmit(requests[0].BizType, results[0].task.JobID, results[0].err)
+		return
+	}
+	var failed error
+	for i := range results {
+		if _, own := t.own[i]; !own && failed == nil {
+			failed = results[i].err
+		}
+	}
+	t.shared.EndBatch(len(requests)-len(t.own), failed)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -26,8 +26,8 @@ var down = &store.DatabaseError{Database: 1, Op: "insert", Err: errors.New("conn
 func TestSubmitStoresTheTaskAsAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		at := r.start.Add(time.Hour).Add(123456 * time.Nanosecond)
-		got, err := r.Submit(t.Context(), intake.Submit{
-			BizType: "order_close", BizID: math.MaxUint64, When: intake.At(at.In(time.FixedZone("CET", 3600))),
+		got, err := r.Submit(t.Context(), api.Submit{
+			BizType: "order_close", BizID: math.MaxUint64, ActionTime: at.In(time.FixedZone("CET", 3600)),
 			Attribute: "{\"über\":1}", DedupKey: "k",
 		})
 		require.NoError(t, err)
@@ -52,18 +52,19 @@ func TestTimesAreRoundedUpToAMillisecond(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		whole := r.start.Truncate(time.Millisecond).UTC()
 		for _, c := range []struct {
-			when intake.When
+			when api.Submit
 			want time.Time
 		}{
-			{intake.At(whole), whole},
-			{intake.At(whole.Add(1)), whole.Add(time.Millisecond)},
-			{intake.At(whole.Add(time.Millisecond - 1)), whole.Add(time.Millisecond)},
-			{intake.In(0), whole.Add(time.Millisecond)}, // it is 0.4 ms past
-			{intake.In(600 * time.Microsecond), whole.Add(time.Millisecond)},
-			{intake.In(601 * time.Microsecond), whole.Add(2 * time.Millisecond)},
-			{intake.In(30 * time.Minute), whole.Add(30*time.Minute + time.Millisecond)},
+			{api.Submit{ActionTime: whole}, whole},
+			{api.Submit{ActionTime: whole.Add(1)}, whole.Add(time.Millisecond)},
+			{api.Submit{ActionTime: whole.Add(time.Millisecond - 1)}, whole.Add(time.Millisecond)},
+			{api.Submit{Delay: 0, Now: true}, whole.Add(time.Millisecond)}, // it is 0.4 ms past
+			{api.Submit{Delay: 600 * time.Microsecond, Now: true}, whole.Add(time.Millisecond)},
+			{api.Submit{Delay: 601 * time.Microsecond, Now: true}, whole.Add(2 * time.Millisecond)},
+			{api.Submit{Delay: 30 * time.Minute, Now: true}, whole.Add(30*time.Minute + time.Millisecond)},
 		} {
-			got, err := r.Submit(t.Context(), intake.Submit{BizType: "mail", BizID: 1, When: c.when})
+			c.when.BizType, c.when.BizID = "mail", 1
+			got, err := r.Submit(t.Context(), c.when)
 			require.NoError(t, err)
 			require.Equal(t, c.want, got.Task.ActionTime)
 		}
@@ -71,36 +72,35 @@ func TestTimesAreRoundedUpToAMillisecond(t *testing.T) {
 }
 
 // good is a request that is accepted.
-func good() intake.Submit {
-	return intake.Submit{BizType: "order_close", BizID: 42, When: intake.In(time.Minute)}
+func good() api.Submit {
+	return api.Submit{BizType: "order_close", BizID: 42, Delay: time.Minute}
 }
 
 func TestRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for _, c := range []struct {
 			name    string
-			change  func(*intake.Submit)
+			change  func(*api.Submit)
 			field   string
 			message string
 		}{
-			{"no biz_type", func(s *intake.Submit) { s.BizType = "" }, "biz_type", "is missing"},
-			{"unknown biz_type", func(s *intake.Submit) { s.BizType = "order_opn" }, "biz_type", `"order_opn" is not configured; there are: order_close, mail, push`},
-			{"a biz_type of another case", func(s *intake.Submit) { s.BizType = "Mail" }, "biz_type", "not configured"},
-			{"a very long biz_type", func(s *intake.Submit) { s.BizType = strings.Repeat("x", 1<<20) }, "biz_type", "not configured"},
-			{"no time", func(s *intake.Submit) { s.When = intake.When{} }, "action_time", "give action_time (RFC 3339) or delay (like 30m)"},
-			{"a negative delay", func(s *intake.Submit) { s.When = intake.In(-1) }, "delay", "is negative"},
-			{"a delay of eleven years", func(s *intake.Submit) { s.When = intake.In(11 * 365 * 24 * time.Hour) }, "delay", "more than 10 years"},
-			{"the longest delay", func(s *intake.Submit) { s.When = intake.In(math.MaxInt64) }, "delay", "more than 10 years"},
-			{"too long ago", func(s *intake.Submit) { s.When = intake.At(now().Add(-5*time.Second - 1)) }, "action_time", "more than 5s ago"},
-			{"seconds given as milliseconds", func(s *intake.Submit) { s.When = intake.At(time.UnixMilli(now().Unix())) }, "action_time", "more than 5s ago"},
-			{"milliseconds given as seconds", func(s *intake.Submit) { s.When = intake.At(time.Unix(now().UnixMilli(), 0)) }, "action_time", "more than 10 years ahead"},
-			{"the zero time", func(s *intake.Submit) { s.When = intake.At(time.Time{}) }, "action_time", "ago"},
-			{"eleven years ahead", func(s *intake.Submit) { s.When = intake.At(now().AddDate(11, 0, 0)) }, "action_time", "more than 10 years ahead"},
-			{"a long attribute", func(s *intake.Submit) { s.Attribute = strings.Repeat("x", 4097) }, "attribute", "has 4097 bytes; at most 4096 fit"},
-			{"a long attribute, in bytes", func(s *intake.Submit) { s.Attribute = strings.Repeat("ä", 2049) }, "attribute", "has 4098 bytes; at most 4096 fit"},
-			{"a broken attribute", func(s *intake.Submit) { s.Attribute = "a\xff" }, "attribute", "is not valid UTF-8"},
-			{"a long dedup_key", func(s *intake.Submit) { s.DedupKey = strings.Repeat("x", 65) }, "dedup_key", "has 65 bytes; at most 64 fit"},
-			{"a broken dedup_key", func(s *intake.Submit) { s.DedupKey = "\xc3" }, "dedup_key", "is not valid UTF-8"},
+			{"no biz_type", func(s *api.Submit) { s.BizType = "" }, "biz_type", "is missing"},
+			{"unknown biz_type", func(s *api.Submit) { s.BizType = "order_opn" }, "biz_type", `"order_opn" is not configured; there are: order_close, mail, push`},
+			{"a biz_type of another case", func(s *api.Submit) { s.BizType = "Mail" }, "biz_type", "not configured"},
+			{"a very long biz_type", func(s *api.Submit) { s.BizType = strings.Repeat("x", 1<<20) }, "biz_type", "not configured"},
+			{"no time", func(s *api.Submit) { s.Delay = 0 }, "action_time", "is missing; give ActionTime, Delay or Now"},
+			{"a negative delay", func(s *api.Submit) { s.Delay = -1 }, "delay", "is negative"},
+			{"a delay of eleven years", func(s *api.Submit) { s.Delay = 11 * 365 * 24 * time.Hour }, "delay", "more than 10 years"},
+			{"the longest delay", func(s *api.Submit) { s.Delay = math.MaxInt64 }, "delay", "more than 10 years"},
+			{"too long ago", func(s *api.Submit) { s.ActionTime = now().Add(-5*time.Second - 1) }, "action_time", "more than 5s ago"},
+			{"seconds given as milliseconds", func(s *api.Submit) { s.ActionTime = time.UnixMilli(now().Unix()) }, "action_time", "more than 5s ago"},
+			{"milliseconds given as seconds", func(s *api.Submit) { s.ActionTime = time.Unix(now().UnixMilli(), 0) }, "action_time", "more than 10 years ahead"},
+			{"eleven years ahead", func(s *api.Submit) { s.ActionTime = now().AddDate(11, 0, 0) }, "action_time", "more than 10 years ahead"},
+			{"a long attribute", func(s *api.Submit) { s.Attribute = strings.Repeat("x", 4097) }, "attribute", "has 4097 bytes; at most 4096 fit"},
+			{"a long attribute, in bytes", func(s *api.Submit) { s.Attribute = strings.Repeat("ä", 2049) }, "attribute", "has 4098 bytes; at most 4096 fit"},
+			{"a broken attribute", func(s *api.Submit) { s.Attribute = "a\xff" }, "attribute", "is not valid UTF-8"},
+			{"a long dedup_key", func(s *api.Submit) { s.DedupKey = strings.Repeat("x", 65) }, "dedup_key", "has 65 bytes; at most 64 fit"},
+			{"a broken dedup_key", func(s *api.Submit) { s.DedupKey = "\xc3" }, "dedup_key", "is not valid UTF-8"},
 		} {
 			s := good()
 			c.change(&s)
@@ -121,13 +121,13 @@ func TestAReplayAfterItsTime(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
 		s := good()
-		s.When, s.DedupKey = intake.At(now().Add(time.Second)), "order-42"
+		s.ActionTime, s.DedupKey = now().Add(time.Second), "order-42"
 		first, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 		r.after(time.Minute)
 		unknown, other, keyless := s, s, s
 		unknown.DedupKey, other.BizType, keyless.DedupKey = "order-43", "mail", ""
-		got := r.SubmitBatch(t.Context(), []intake.Submit{unknown, s, keyless, good(), other})
+		got := r.SubmitBatch(t.Context(), []api.Submit{unknown, s, keyless, good(), other})
 		require.NoError(t, got[1].Err)
 		require.True(t, got[1].Duplicate)
 		require.Equal(t, r.row(first.Task.JobID), got[1].Task)
@@ -143,15 +143,15 @@ func TestAReplayAfterItsTime(t *testing.T) {
 
 func TestWhatIsJustAllowed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		for _, change := range []func(*intake.Submit){
-			func(*intake.Submit) {},
-			func(s *intake.Submit) { s.BizID = 0 },
-			func(s *intake.Submit) { s.When = intake.At(now().Add(-5 * time.Second)) },
-			func(s *intake.Submit) { s.When = intake.At(now().Add(10 * 365 * 24 * time.Hour)) },
-			func(s *intake.Submit) { s.When = intake.In(10 * 365 * 24 * time.Hour) },
-			func(s *intake.Submit) { s.Attribute = strings.Repeat("😀", 1024) },
-			func(s *intake.Submit) { s.DedupKey = strings.Repeat("k", 64) },
-			func(s *intake.Submit) { s.Attribute = "'; DROP TABLE timeout_task_0000; --" },
+		for _, change := range []func(*api.Submit){
+			func(*api.Submit) {},
+			func(s *api.Submit) { s.BizID = 0 },
+			func(s *api.Submit) { s.ActionTime = now().Add(-5 * time.Second) },
+			func(s *api.Submit) { s.ActionTime = now().Add(10 * 365 * 24 * time.Hour) },
+			func(s *api.Submit) { s.Delay = 10 * 365 * 24 * time.Hour },
+			func(s *api.Submit) { s.Attribute = strings.Repeat("😀", 1024) },
+			func(s *api.Submit) { s.DedupKey = strings.Repeat("k", 64) },
+			func(s *api.Submit) { s.Attribute = "'; DROP TABLE timeout_task_0000; --" },
 		} {
 			s := good()
 			change(&s)
@@ -169,10 +169,10 @@ func TestADedupKeyGivesTheFirstTask(t *testing.T) {
 		first, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 
-		s.Attribute, s.When = "second", intake.In(0)
+		s.Attribute, s.Delay, s.Now = "second", 0, true
 		again, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
-		require.Equal(t, intake.Submitted{Task: first.Task, Duplicate: true}, again)
+		require.Equal(t, result{Task: first.Task, Duplicate: true}, again)
 		require.Equal(t, 1, r.counts("order_close"), "a duplicate is not counted")
 		require.Zero(t, r.queued(), "and not queued, though it asked for now")
 
@@ -183,18 +183,18 @@ func TestADedupKeyGivesTheFirstTask(t *testing.T) {
 		require.Equal(t, task.Cancelled, again.Task.Status, "as it is now, whatever its state")
 		require.Equal(t, "first", again.Task.Attribute)
 
-		for name, change := range map[string]func(*intake.Submit){
-			"another key":          func(s *intake.Submit) { s.DedupKey = "l" },
-			"another case":         func(s *intake.Submit) { s.DedupKey = "K" },
-			"a space at the end":   func(s *intake.Submit) { s.DedupKey = "k " },
-			"another biz_id":       func(s *intake.Submit) { s.BizID = 43 },
-			"another biz_type":     func(s *intake.Submit) { s.BizType = "mail" },
-			"a biz_id of its own":  func(s *intake.Submit) { s.BizID += 8 }, // the same table
-			"no key":               func(s *intake.Submit) { s.DedupKey = "" },
-			"once more no key":     func(s *intake.Submit) { s.DedupKey = "" },
-			"a decomposed letter":  func(s *intake.Submit) { s.DedupKey = "u\u0308" },
-			"the composed one":     func(s *intake.Submit) { s.DedupKey = "\u00fc" },
-			"something like a NUL": func(s *intake.Submit) { s.DedupKey = "k\u0000" },
+		for name, change := range map[string]func(*api.Submit){
+			"another key":          func(s *api.Submit) { s.DedupKey = "l" },
+			"another case":         func(s *api.Submit) { s.DedupKey = "K" },
+			"a space at the end":   func(s *api.Submit) { s.DedupKey = "k " },
+			"another biz_id":       func(s *api.Submit) { s.BizID = 43 },
+			"another biz_type":     func(s *api.Submit) { s.BizType = "mail" },
+			"a biz_id of its own":  func(s *api.Submit) { s.BizID += 8 }, // the same table
+			"no key":               func(s *api.Submit) { s.DedupKey = "" },
+			"once more no key":     func(s *api.Submit) { s.DedupKey = "" },
+			"a decomposed letter":  func(s *api.Submit) { s.DedupKey = "u\u0308" },
+			"the composed one":     func(s *api.Submit) { s.DedupKey = "\u00fc" },
+			"something like a NUL": func(s *api.Submit) { s.DedupKey = "k\u0000" },
 		} {
 			other := s
 			change(&other)
@@ -213,7 +213,7 @@ func TestOneBadTaskDoesNotSpoilABatch(t *testing.T) {
 			}
 			return nil
 		}
-		var batch []intake.Submit
+		var batch []api.Submit
 		for id := range uint64(20) {
 			s := good()
 			s.BizID = id
@@ -221,7 +221,7 @@ func TestOneBadTaskDoesNotSpoilABatch(t *testing.T) {
 			case 3:
 				s.BizType = "nobody"
 			case 5:
-				s.When = intake.When{}
+				s.Delay = 0
 			case 11:
 				s.DedupKey = strings.Repeat("x", 100)
 			case 12, 14:
@@ -253,7 +253,8 @@ func TestOneBadTaskDoesNotSpoilABatch(t *testing.T) {
 		}
 		require.Equal(t, 15, stored)
 		require.Equal(t, stored, r.counts("order_close"))
-		require.Empty(t, r.SubmitBatch(t.Context(), nil))
+		_, err := r.Service.SubmitBatch(t.Context(), nil)
+		requireField(t, err, "tasks")
 	})
 }
 
@@ -271,7 +272,7 @@ func TestWhatIsDueSoonIsQueuedAtOnce(t *testing.T) {
 		}
 		far := r.order(1, 10*time.Second+2*time.Millisecond)
 		elsewhere := r.order(foreign, time.Second)
-		_, err := r.Submit(t.Context(), intake.Submit{BizType: "push", BizID: 1, When: intake.In(time.Second)})
+		_, err := r.Submit(t.Context(), api.Submit{BizType: "push", BizID: 1, Delay: time.Second})
 		require.NoError(t, err)
 		require.Equal(t, queue.Stats{}, r.queue.Stats(3), "another engine finds it")
 		r.after(time.Minute)
@@ -297,7 +298,7 @@ func TestASubmitThatFailsLeavesNothingBehind(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.work(0)
 		r.fault.insert = func(*task.Task) error { return down }
-		_, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+		_, err := r.Submit(t.Context(), api.Submit{BizType: "order_close", BizID: 1, Now: true})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.ErrorContains(t, err, "insert in database 1: connection refused")
 		require.NoError(t, r.queue.WaitIdle(t.Context()))
@@ -312,7 +313,7 @@ func TestATaskThatGotAnotherIDIsLeftToTheScanner(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		taken := r.order(1, time.Hour)
 		r.fault.insert = func(row *task.Task) error { row.JobID = taken.JobID; return nil }
-		got, err := r.Submit(t.Context(), intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(0)})
+		got, err := r.Submit(t.Context(), api.Submit{BizType: "order_close", BizID: 1, Now: true})
 		require.NoError(t, err)
 		require.Equal(t, taken.JobID, got.Task.JobID)
 		require.Zero(t, r.queued())
@@ -328,8 +329,8 @@ func TestManyAtOnce(t *testing.T) {
 		for c := range callers {
 			go func() {
 				for i := range each {
-					_, err := r.Submit(t.Context(), intake.Submit{
-						BizType: "order_close", BizID: uint64(8 * (c*each + i)), When: intake.In(time.Duration(i) * 10 * time.Millisecond),
+					_, err := r.Submit(t.Context(), api.Submit{
+						BizType: "order_close", BizID: uint64(8 * (c*each + i)), Delay: time.Duration(i) * 10 * time.Millisecond, Now: true,
 						DedupKey: fmt.Sprint(c, i),
 					})
 					if err != nil {
@@ -396,11 +397,11 @@ func TestASlowInsertDoesNotRunATaskTwice(t *testing.T) {
 // those with a time-out are written apart.
 func TestTheLastMoveOfABatchDecides(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		one := func(key, attribute string, timeout time.Duration) intake.Submit {
-			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: key, Attribute: attribute,
-				Timeout: timeout, OnDuplicate: intake.Move}
+		one := func(key, attribute string, timeout time.Duration) api.Submit {
+			return api.Submit{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: key, Attribute: attribute,
+				Timeout: timeout, OnDuplicate: api.Move}
 		}
-		got := r.SubmitBatch(t.Context(), []intake.Submit{one("other", "", 0), one("k", "first", time.Second), one("k", "second", 0), one("k", "third", 0)})
+		got := r.SubmitBatch(t.Context(), []api.Submit{one("other", "", 0), one("k", "first", time.Second), one("k", "second", 0), one("k", "third", 0)})
 		for _, s := range got {
 			require.NoError(t, s.Err)
 		}
@@ -427,8 +428,8 @@ func TestTheLastMoveOfABatchDecides(t *testing.T) {
 // task was "not as you have seen it" for most of them.
 func TestManyMoveOneTaskAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		one := func(attribute string) intake.Submit {
-			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: "k", Attribute: attribute, OnDuplicate: intake.Move}
+		one := func(attribute string) api.Submit {
+			return api.Submit{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k", Attribute: attribute, OnDuplicate: api.Move}
 		}
 		first, err := r.Submit(t.Context(), one("first"))
 		require.NoError(t, err)
@@ -471,8 +472,8 @@ func TestManyMoveOneTaskAtOnce(t *testing.T) {
 // The statement of a move that got no answer takes effect late: not behind a newer move, and not for a caller that has gone.
 func TestALateMoveDoesNotComeBehindANewerOne(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		one := func(attribute string) intake.Submit {
-			return intake.Submit{BizType: "order_close", BizID: 1, When: intake.In(time.Hour), DedupKey: "k", Attribute: attribute, OnDuplicate: intake.Move}
+		one := func(attribute string) api.Submit {
+			return api.Submit{BizType: "order_close", BizID: 1, Delay: time.Hour, DedupKey: "k", Attribute: attribute, OnDuplicate: api.Move}
 		}
 		_, err := r.Submit(t.Context(), one("first"))
 		require.NoError(t, err)
@@ -501,7 +502,7 @@ func TestALateMoveDoesNotComeBehindANewerOne(t *testing.T) {
 // A replay that would move the task to a time that has passed is refused; one that keeps it is answered.
 func TestAReplayOfAMove(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		s := intake.Submit{BizType: "order_close", BizKey: "a text", When: intake.At(now().Add(time.Second)), DedupKey: "k", OnDuplicate: intake.Move}
+		s := api.Submit{BizType: "order_close", BizKey: "a text", ActionTime: now().Add(time.Second), DedupKey: "k", OnDuplicate: api.Move}
 		first, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 		r.after(time.Minute)
@@ -509,7 +510,7 @@ func TestAReplayOfAMove(t *testing.T) {
 		_, err = r.Submit(t.Context(), s)
 		require.ErrorAs(t, err, &wrong)
 		require.Equal(t, "action_time", wrong.Field)
-		s.OnDuplicate = intake.Keep
+		s.OnDuplicate = api.Keep
 		again, err := r.Submit(t.Context(), s)
 		require.NoError(t, err)
 		require.Equal(t, first.Task, again.Task)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -91,7 +92,7 @@ func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
 	empty := time.Duration(0)
 	for w.hasWaiters(f, p) {
 		w.setQuiet(f, p, true)
-		_, err := p.Lease(w.ctx, Lease{BizType: b.Name, Max: 1, Wait: askWait})
+		_, err := p.Lease(w.ctx, b.Name, api.AskLease{Max: 1, Wait: askWait})
 		w.setQuiet(f, p, false)
 		if err != nil {
 			w.pause(askPause)

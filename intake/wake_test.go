@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -105,10 +105,10 @@ func TestAWakeTakesWhatCouldBeRead(t *testing.T) {
 // A stored task of another node that is due soon is offered to that node; other tasks are not.
 func TestSubmitOffersWhatIsDueSoon(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, c *fleet) {
-		ask := func(bizType string, bizID uint64, in time.Duration, key string) intake.Submit {
-			return intake.Submit{BizType: bizType, BizID: bizID, When: intake.In(in), DedupKey: key}
+		ask := func(bizType string, bizID uint64, in time.Duration, key string) api.Submit {
+			return api.Submit{BizType: bizType, BizID: bizID, Delay: in, Now: true, DedupKey: key}
 		}
-		got := r.SubmitBatch(t.Context(), []intake.Submit{
+		got := r.SubmitBatch(t.Context(), []api.Submit{
 			ask("order_close", foreign, 3*time.Second, "k"), ask("mail", foreign, 0, ""), ask("order_close", foreign, time.Hour, ""),
 			ask("push", foreign, time.Second, ""), ask("order_close", 1, time.Second, ""), ask("nobody", foreign, time.Second, ""),
 		})

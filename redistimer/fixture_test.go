@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
@@ -348,9 +349,11 @@ func (c *center) runsOf(id uint64) []run {
 // submit submits a task that is due after a delay.
 func (n *node) submit(bizID uint64, delay time.Duration) task.Task {
 	n.c.t.Helper()
-	got, err := n.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: bizID, When: intake.In(delay)})
+	got, err := n.desk.Submit(context.Background(), api.Submit{BizType: closeOrders, BizID: bizID, Delay: delay, Now: true})
 	require.NoError(n.c.t, err)
-	return got.Task
+	row, err := got.Task.Task(n.c.biz.ID)
+	require.NoError(n.c.t, err)
+	return row
 }
 
 // eventually waits until cond holds. what says what is wrong if it never does.

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
@@ -214,8 +214,8 @@ func TestRescheduleDuringARead(t *testing.T) {
 		held := n.link.hold(fmt.Sprintf("\r\n%d\r\n", id))
 		require.NoError(t, c.redis.FlushAll(t.Context()).Err())
 		<-held.reached
-		when := intake.In(time.Second)
-		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
+		when := time.Second
+		_, err := n.desk.Reschedule(t.Context(), id, api.Change{Delay: &when})
 		require.NoError(t, err)
 		c.eventually(func() bool { stored, prepared := c.has(id); return stored || prepared }, "it is not armed again")
 		close(held.goOn)

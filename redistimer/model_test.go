@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/redistimer"
@@ -180,11 +180,11 @@ func (s *modelCase) submit(rt *rapid.T) {
 	f := rapid.SampledFrom(fates).Draw(rt, "fate")
 	bizID := rapid.Uint64Range(0, 7).Draw(rt, "biz_id")
 	delay := someDelay().Draw(rt, "delay")
-	got, err := s.node.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: bizID, When: intake.In(delay), Attribute: string(f)})
+	got, err := s.node.desk.Submit(context.Background(), api.Submit{BizType: closeOrders, BizID: bizID, Delay: delay, Now: true, Attribute: string(f)})
 	require.NoError(rt, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := got.Task.JobID
+	id := uint64(got.Task.JobID)
 	if s.ids = append(s.ids, id); s.tasks[id] == nil {
 		s.tasks[id] = &modelTask{fate: f}
 	}
@@ -219,8 +219,8 @@ func (s *modelCase) cancel(rt *rapid.T) {
 }
 
 func (s *modelCase) reschedule(rt *rapid.T) {
-	when := intake.In(someDelay().Draw(rt, "delay"))
-	_, err := s.node.desk.Reschedule(context.Background(), s.one(rt), intake.Change{When: &when})
+	when := someDelay().Draw(rt, "delay")
+	_, err := s.node.desk.Reschedule(context.Background(), s.one(rt), api.Change{Delay: &when})
 	allowed(rt, err)
 }
 
@@ -294,12 +294,12 @@ func (s *modelCase) finish(rt *rapid.T) {
 	s.node.SetTypes([]redistimer.BizType{s.biz})
 	// A type whose queue stays full takes no more of these.
 	for range 2 * s.capacity {
-		got, err := s.node.desk.Submit(context.Background(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: string(succeeds)})
+		got, err := s.node.desk.Submit(context.Background(), api.Submit{BizType: closeOrders, BizID: 1, Now: true, Attribute: string(succeeds)})
 		require.NoError(rt, err)
 		s.mu.Lock()
-		s.tasks[got.Task.JobID] = &modelTask{fate: succeeds}
+		s.tasks[uint64(got.Task.JobID)] = &modelTask{fate: succeeds}
 		s.mu.Unlock()
-		s.ids = append(s.ids, got.Task.JobID)
+		s.ids = append(s.ids, uint64(got.Task.JobID))
 	}
 	var open []uint64
 	deadline := time.Now().Add(await.Patience)

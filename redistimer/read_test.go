@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -122,10 +122,10 @@ func TestDifferences(t *testing.T) {
 			got := n.submit(100+i, 6*time.Second)
 			switch i % 4 {
 			case 0:
-				require.NoError(t, n.desk.CancelIf(t.Context(), got.JobID, nil))
+				require.NoError(t, n.desk.Cancel(t.Context(), got.JobID))
 			case 1:
-				when := intake.In(20 * time.Second)
-				_, err := n.desk.Reschedule(t.Context(), got.JobID, intake.Change{When: &when})
+				when := 20 * time.Second
+				_, err := n.desk.Reschedule(t.Context(), got.JobID, api.Change{Delay: &when})
 				require.NoError(t, err)
 			case 2:
 				c.insert(500+i, 30*time.Second)

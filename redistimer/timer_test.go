@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
@@ -147,9 +147,9 @@ func diesForGood(t *testing.T, c *center) {
 	isKept := func() bool { return c.score(c.slots.DeadKey(c.slot(id)), id) != 0 }
 	died := c.settled(id, task.Dead).Modified
 	c.eventually(isKept, "it is not among the dead")
-	changed, err := n.desk.DiscardDead(t.Context(), intake.ChangeDead{})
+	changed, err := n.desk.DiscardDead(t.Context(), api.DeadRequest{})
 	require.NoError(t, err)
-	require.Equal(t, 1, changed.Changed)
+	require.Equal(t, 1, changed.Discarded)
 	c.eventually(func() bool { return !isKept() }, "it is among the dead still")
 
 	id = n.submit(2, time.Hour).JobID // becomes dead as by an undo
@@ -211,9 +211,9 @@ func keepsHeldClaims(t *testing.T, c *center) {
 		return nil
 	}
 	n := c.start(allPartitions...)
-	got, err := n.desk.Submit(t.Context(), intake.Submit{BizType: closeOrders, BizID: 1, When: intake.In(0), Attribute: "long"})
+	got, err := n.desk.Submit(t.Context(), api.Submit{BizType: closeOrders, BizID: 1, Now: true, Attribute: "long"})
 	require.NoError(t, err)
-	id := got.Task.JobID
+	id := uint64(got.Task.JobID)
 	c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
 	// Each of these is a poll of the slot, many of them after the claim expired.
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
@@ -236,11 +236,12 @@ func keepsToItsRoom(t *testing.T, c *center) {
 	}
 	n := c.start(allPartitions...)
 	now := time.Now().Add(300 * time.Millisecond)
-	requests := make([]intake.Submit, 300)
+	requests := make([]api.Submit, 300)
 	for i := range requests {
-		requests[i] = intake.Submit{BizType: closeOrders, BizID: uint64(i), When: intake.At(now)}
+		requests[i] = api.Submit{BizType: closeOrders, BizID: uint64(i), ActionTime: now}
 	}
-	submitted := n.desk.SubmitBatch(t.Context(), requests)
+	submitted, err := n.desk.SubmitBatch(t.Context(), requests)
+	require.NoError(t, err)
 	c.eventually(func() bool {
 		d := c.depth()
 		if d.Prepared > most.Load() {
@@ -251,8 +252,8 @@ func keepsToItsRoom(t *testing.T, c *center) {
 	// Three quarters of what the queue holds at one instant. The slots are not counted at one, so a task may count in two of them.
 	require.LessOrEqual(t, most.Load(), 2*int64(c.capacity), "of 300 that are due")
 	for _, s := range submitted {
-		require.NoError(t, s.Err)
-		require.Len(t, c.runsOf(s.Task.JobID), 1)
+		require.Nil(t, s.Err)
+		require.Len(t, c.runsOf(uint64(s.JobID)), 1)
 	}
 }
 
@@ -432,8 +433,8 @@ func goesAndComesBack(t *testing.T, c *center) {
 	hold := func() { close(read); <-goOn }
 	n.store.loaded.Store(&hold)
 	move := func(delay time.Duration) {
-		when := intake.In(delay)
-		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &when})
+		when := delay
+		_, err := n.desk.Reschedule(t.Context(), id, api.Change{Delay: &when})
 		require.NoError(t, err)
 	}
 	move(5 * time.Hour)
@@ -517,10 +518,10 @@ func TestTimerOnARestartedServer(t *testing.T) {
 	}
 	server.Kill()
 	server.Start()
-	now := intake.In(0)
+	now := time.Duration(0)
 	for _, id := range ids {
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "task %d is not armed again", id)
-		_, err := n.desk.Reschedule(t.Context(), id, intake.Change{When: &now})
+		_, err := n.desk.Reschedule(t.Context(), id, api.Change{Delay: &now})
 		require.NoError(t, err)
 		c.settled(id, task.Processed)
 		require.Len(t, c.runsOf(id), 1)

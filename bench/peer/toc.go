@@ -15,7 +15,6 @@ import (
 	"github.com/timeoutcenter/toc/bench/server"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -221,25 +220,26 @@ func (n noting) ProcessBatch(_ context.Context, tasks []task.Task) []error {
 }
 
 func (p *Toc) inProcess(ctx context.Context, caller int, jobs []job) error {
-	desk := p.running[caller%len(p.running)].Desk()
+	tasks := p.running[caller%len(p.running)].Tasks()
 	if len(jobs) == 1 {
-		_, err := desk.Submit(ctx, submit(jobs[0]))
+		_, err := tasks.Submit(ctx, submit(jobs[0]))
 		return err
 	}
-	list := make([]intake.Submit, len(jobs))
+	list := make([]client.Submit, len(jobs))
 	for i, j := range jobs {
 		list[i] = submit(j)
 	}
-	for _, s := range desk.SubmitBatch(ctx, list) {
+	results, err := tasks.SubmitBatch(ctx, list)
+	for _, s := range results {
 		if s.Err != nil {
 			return s.Err
 		}
 	}
-	return nil
+	return err
 }
 
-func submit(j job) intake.Submit {
-	return intake.Submit{BizType: bizName, BizID: j.biz, When: intake.At(j.due), Attribute: Attribute}
+func submit(j job) client.Submit {
+	return client.Submit{BizType: bizName, BizID: j.biz, ActionTime: j.due, Attribute: Attribute}
 }
 
 func submitHTTP(ctx context.Context, c *client.Client, jobs []job) error {

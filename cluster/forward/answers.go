@@ -27,8 +27,8 @@ func (n *node) answer(jobID uint64, err error) (answered bool, _ error) {
 		conflict.JobID = jobID
 		return true, conflict
 	case errors.As(err, &changed) && errors.As(err, &refused):
-		if changed.Task, err = n.row(*refused.Task, jobID); err == nil {
-			return true, changed
+		if err = checkTask(*refused.Task, jobID); err == nil {
+			return true, refused
 		}
 	case errors.As(err, &field):
 		return true, field
@@ -49,23 +49,16 @@ func (n *node) stopping() error { return intake.NotBegun("node %q: this node is 
 // errAnswer is a positive answer that does not fit the question.
 var errAnswer = errors.New("its answer makes no sense here")
 
-// row checks an answered task: it must be the one in question.
-func (n *node) row(answered client.Task, jobID uint64) (t task.Task, err error) {
-	if uint64(answered.JobID) != jobID {
-		return t, fmt.Errorf("%w: it is another task", errAnswer)
+// checkTask checks an answered task: it must be the one in question.
+func checkTask(t api.Task, jobID uint64) error {
+	_, err := task.ParseStatus(t.Status)
+	switch {
+	case uint64(t.JobID) != jobID:
+		return fmt.Errorf("%w: it is another task", errAnswer)
+	case err != nil:
+		return fmt.Errorf("%w: its status is unknown", errAnswer)
 	}
-	b, known := n.cfg.Catalog.Load().ByName(answered.BizType)
-	if !known { // removed from the configuration: the answer has its id
-		id, err := api.ParseID(answered.BizType)
-		if err != nil {
-			return t, fmt.Errorf("%w: its biz_type is not configured on this node", errAnswer)
-		}
-		b.ID = uint64(id)
-	}
-	if t, err = answered.Task(b.ID); err != nil {
-		err = fmt.Errorf("%w: its status is unknown", errAnswer)
-	}
-	return t, err
+	return nil
 }
 
 // reason says why there is no answer, without any bytes of it.

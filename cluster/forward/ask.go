@@ -11,7 +11,6 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/groupcommit"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // node is another node of the cluster.
@@ -40,60 +39,36 @@ func newNode(f *Forwarder, name string, owner *client.Client) *node {
 	return n
 }
 
-// CancelIf asks the owner to cancel a task.
-func (n *node) CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error {
-	_, err := ask(ctx, n, jobID, func(ctx context.Context) (none struct{}, _ error) {
-		return none, n.owner.Cancel(ctx, jobID, conditions(ifMatch)...)
-	})
+// Cancel asks the owner to cancel a task.
+func (n *node) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error {
+	_, err := ask(ctx, n, jobID, func(ctx context.Context) (none struct{}, _ error) { return none, n.owner.Cancel(ctx, jobID, opts...) })
 	return err
 }
 
 // Reschedule asks the owner to change a task.
-func (n *node) Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error) {
-	change := client.Change{Attribute: c.Attribute, Past: string(c.Past)}
-	if c.When != nil {
-		change.ActionTime, _ = c.When.Moment()
-		if d, ok := c.When.Delay(); ok {
-			change.Delay = &d
+func (n *node) Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
+	return n.askChanged(ctx, jobID, func(ctx context.Context) (api.Task, error) { return n.owner.Reschedule(ctx, jobID, c, opts...) })
+}
+
+// Redrive asks the owner to redrive a dead task.
+func (n *node) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error) {
+	return n.askChanged(ctx, jobID, func(ctx context.Context) (api.Task, error) { return n.owner.Redrive(ctx, jobID, opts...) })
+}
+
+// askChanged asks for a change, whose answer is the task.
+func (n *node) askChanged(ctx context.Context, jobID uint64, change func(context.Context) (api.Task, error)) (api.Task, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (api.Task, error) {
+		t, err := change(ctx)
+		if err == nil {
+			err = checkTask(t, jobID)
 		}
-	}
-	if c.Timeout != nil {
-		change.Timeout = *c.Timeout
-	}
-	return ask(ctx, n, jobID, func(ctx context.Context) (task.Task, error) {
-		answered, err := n.owner.Reschedule(ctx, jobID, change, conditions(c.IfMatch)...)
-		if err != nil {
-			return task.Task{}, err
-		}
-		return n.row(answered, jobID)
+		return t, err
 	})
 }
 
-// RedriveIf asks the owner to redrive a dead task.
-func (n *node) RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
-	return ask(ctx, n, jobID, func(ctx context.Context) (task.Task, error) {
-		answered, err := n.owner.Redrive(ctx, jobID, conditions(ifMatch)...)
-		if err != nil {
-			return task.Task{}, err
-		}
-		return n.row(answered, jobID)
-	})
-}
-
-func conditions(ifMatch []string) []client.ChangeOption {
-	if len(ifMatch) == 0 {
-		return nil
-	}
-	return []client.ChangeOption{client.IfMatch(ifMatch...)}
-}
-
-// Running asks the owner whether a task runs.
-func (n *node) Running(ctx context.Context, jobID uint64) (intake.Running, bool, error) {
-	t, err := ask(ctx, n, jobID, func(ctx context.Context) (client.Task, error) { return n.owner.Get(ctx, jobID) })
-	if t.Running == nil {
-		return intake.Running{}, false, err
-	}
-	return intake.Running{Node: t.Running.Node, Since: t.Running.Since.Time(), Until: t.Running.Until.Time()}, true, err
+// Get asks the owner for a task, and so whether it runs.
+func (n *node) Get(ctx context.Context, jobID uint64) (api.Task, error) {
+	return ask(ctx, n, jobID, func(ctx context.Context) (api.Task, error) { return n.owner.Get(ctx, jobID) })
 }
 
 // Why asks the owner why a task waits.
@@ -102,7 +77,7 @@ func (n *node) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 }
 
 // Settle asks the node to settle leases.
-func (n *node) Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error) {
+func (n *node) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	return ask(ctx, n, 0, func(ctx context.Context) ([]api.Settled, error) { return n.owner.Settle(ctx, list...) })
 }
 

@@ -13,10 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -238,9 +238,9 @@ func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
 		cfg.Node, cfg.Proof = "n1", peerproof.New("n1", func() []string { return []string{key} })
 	})
 	for name, ask := range map[string]func() error{
-		"cancel":     func() error { return the(t, stale).CancelIf(t.Context(), id, nil) },
+		"cancel":     func() error { return the(t, stale).Cancel(t.Context(), id) },
 		"reschedule": func() error { _, err := the(t, stale).Reschedule(t.Context(), id, in(time.Hour)); return err },
-		"redrive":    func() error { _, err := the(t, stale).RedriveIf(t.Context(), id, nil); return err },
+		"redrive":    func() error { _, err := the(t, stale).Redrive(t.Context(), id); return err },
 	} {
 		before := c.n2.requests.Load()
 		require.ErrorIs(t, ask(), task.ErrUnavailable, name)
@@ -251,9 +251,9 @@ func TestAQuestionDoesNotGoRoundInACircle(t *testing.T) {
 	require.Empty(t, l.String(), "a node that does not own answers all the same")
 }
 
-func in(d time.Duration) intake.Change {
-	w := intake.In(d)
-	return intake.Change{When: &w}
+func in(d time.Duration) api.Change {
+	w := d
+	return api.Change{Delay: &w}
 }
 
 // A node cannot decide while the owner is away, and answers when to try again; it serves all other requests.

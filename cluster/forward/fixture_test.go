@@ -132,14 +132,14 @@ func (c *fleet) node(name string) *node {
 	n.lane = n.queue.AddType(task.BizType{ID: 1})
 	proof := peerproof.New(name, func() []string { return []string{key} })
 	n.forward = forward.New(forward.Config{
-		Node: name, Layout: layout, Proof: proof, Catalog: task.NewCatalog(types), Logger: n.log.logger(), Timeout: time.Minute,
+		Node: name, Layout: layout, Proof: proof, Logger: n.log.logger(), Timeout: time.Minute,
 		Cluster: member{c, name},
 	})
 	n.service = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
 		Dispatch: (*dispatcher)(n), Cluster: n.forward, Now: time.Now,
 	})
-	handler := rest.New(rest.Config{Desk: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
+	handler := rest.New(rest.Config{Center: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		handler.ServeHTTP(w, r)
@@ -244,10 +244,9 @@ func (l *log) logger() *slog.Logger {
 
 // one is a Forwarder that knows one other node, n2, which owns everything.
 func one(t *testing.T, address string, with ...func(*forward.Config)) (*forward.Forwarder, *log) {
-	types := bizTypes(t)
 	l := &log{}
 	cfg := forward.Config{
-		Node: "n1", Layout: layout, Catalog: task.NewCatalog(types), Logger: l.logger(), Proof: peerproof.New("n1", nil),
+		Node: "n1", Layout: layout, Logger: l.logger(), Proof: peerproof.New("n1", nil),
 		Cluster: theOther{Name: "n2", Address: address},
 	}
 	for _, w := range with {

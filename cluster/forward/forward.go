@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
@@ -27,7 +28,6 @@ import (
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // Cluster is the part of the cluster that a Forwarder uses; see cluster.Consul.
@@ -48,7 +48,6 @@ type Config struct {
 	Proof *peerproof.Prover
 	// Cluster has the owners of partitions.
 	Cluster Cluster
-	Catalog *task.Catalog // the business types in force, for the names in answers
 	// Timeout bounds each request as a whole. Defaults to 2 s.
 	Timeout time.Duration
 	Dial    outside.Dial // makes the connections; nil: that of package net
@@ -75,13 +74,6 @@ var (
 
 // connections is the maximum number of connections to one node.
 const connections = 64
-
-// The headers of a request from another node: header marks it, so that it is not forwarded again, and questionHeader numbers a question
-// for leases.
-const (
-	header         = "Toc-Forwarded"
-	questionHeader = "Toc-Question"
-)
 
 // New makes a Forwarder. It connects at its first request.
 func New(cfg Config) *Forwarder {
@@ -178,7 +170,7 @@ func (f *Forwarder) client(of endpoint, transport *httppool.Pool) (*client.Clien
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	name := url.PathEscape(f.cfg.Node) // makes any name fit into a header
-	return client.New(base, client.WithHeader(header, name), client.WithHTTPClient(web)), nil
+	return client.New(base, client.WithHeader(api.HeaderForwarded, name), client.WithHTTPClient(web)), nil
 }
 
 // begin reports whether a request may be sent; if so, inflight.Done must follow.

@@ -61,17 +61,16 @@ func (f *Forwarder) Unanswered(node string) (questions []uint64) {
 }
 
 // Lease asks the node for due tasks of its partitions. With q.Wait it only waits until the node has one.
-func (n *node) Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error) {
-	ask := client.AskLease{Max: q.Max, Wait: q.Wait, TTR: q.TTR}
+func (n *node) Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
 	if q.Wait > 0 {
 		return askWithin(ctx, n, 0, n.cfg.Timeout+q.Wait, func(ctx context.Context) (api.LeaseAnswer, error) {
-			return n.waiter.Lease(ctx, q.BizType, ask)
+			return n.waiter.Lease(ctx, bizType, q)
 		})
 	}
 	question := n.unanswered.add()
 	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout,
 		func(ctx context.Context) (api.LeaseAnswer, error) {
-			return n.owner.Lease(ctx, q.BizType, ask)
+			return n.owner.Lease(ctx, bizType, q)
 		})
 	if !errors.Is(err, task.ErrUnavailable) {
 		n.unanswered.remove(question)
@@ -87,7 +86,7 @@ type numbered struct{ http.RoundTripper }
 func (t numbered) RoundTrip(r *http.Request) (*http.Response, error) {
 	if question, ok := r.Context().Value(questionKey{}).(uint64); ok {
 		r = r.Clone(r.Context())
-		r.Header.Set(questionHeader, strconv.FormatUint(question, 10))
+		r.Header.Set(api.HeaderQuestion, strconv.FormatUint(question, 10))
 	}
 	return t.RoundTripper.RoundTrip(r)
 }

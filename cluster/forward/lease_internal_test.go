@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
@@ -42,7 +43,7 @@ func TestAQuestionWithoutAnAnswer(t *testing.T) {
 			case silent.Load() && strings.HasSuffix(r.URL.Path, "/lease"):
 				time.Sleep(time.Minute)
 			default:
-				_, _ = io.WriteString(w, `{"tasks":[],"error":"`+r.Header.Get(questionHeader)+`"}`)
+				_, _ = io.WriteString(w, `{"tasks":[],"error":"`+r.Header.Get(api.HeaderQuestion)+`"}`)
 			}
 		}))
 		defer stop()
@@ -55,11 +56,11 @@ func TestAQuestionWithoutAnAnswer(t *testing.T) {
 		n, err := f.node(n2)
 		require.NoError(t, err)
 		require.Empty(t, f.Unanswered("n2"))
-		_, err = n.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
+		_, err = n.Lease(t.Context(), "orders", api.AskLease{Max: 1})
 		require.ErrorIs(t, err, task.ErrUnavailable)
 		require.Equal(t, []uint64{1}, f.Unanswered("n2"))
 		silent.Store(false)
-		_, err = n.Lease(t.Context(), intake.Lease{BizType: "orders", Max: 1})
+		_, err = n.Lease(t.Context(), "orders", api.AskLease{Max: 1})
 		require.NoError(t, err)
 		require.Equal(t, []uint64{1}, f.Unanswered("n2"), "the second one has its answer")
 		require.Empty(t, f.Unanswered("n3"))

@@ -45,7 +45,7 @@ func TestSilentConnectionsToANodeAreLeft(t *testing.T) {
 	inNetwork(t, func(t *testing.T, network *memnet.Net, n *node) {
 		var warmUp, calls sync.WaitGroup
 		for range 20 {
-			warmUp.Go(func() { _, _, _ = n.Running(t.Context(), 1) })
+			warmUp.Go(func() { _, _ = n.Get(t.Context(), 1) })
 		}
 		warmUp.Wait()
 		network.Silence()
@@ -53,7 +53,7 @@ func TestSilentConnectionsToANodeAreLeft(t *testing.T) {
 		failed := 0
 		for range 100 {
 			calls.Go(func() {
-				if _, running, err := n.Running(t.Context(), 1); err != nil || !running {
+				if got, err := n.Get(t.Context(), 1); err != nil || got.Running == nil {
 					mu.Lock()
 					defer mu.Unlock()
 					failed++
@@ -70,9 +70,9 @@ func TestSilentConnectionsToANodeAreLeft(t *testing.T) {
 func TestANodeWithANewAddressIsFollowed(t *testing.T) {
 	inNetwork(t, func(t *testing.T, network *memnet.Net, n *node) {
 		name := func() string {
-			is, _, err := n.Running(t.Context(), 1)
+			got, err := n.Get(t.Context(), 1)
 			require.NoError(t, err)
-			return is.Node
+			return got.Running.Node
 		}
 		require.Equal(t, "old", name())
 		_, stop := network.Serve(t, "node-2:80", "http/1.1", owner("new"))

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -37,20 +38,33 @@ func inParallel(callers, n int, f func() error) (time.Duration, error) {
 	return time.Since(start), errors.Join(errs...)
 }
 
-func (b *bench) submitAll(ctx context.Context, m *measured, n int, when func() intake.When) (time.Duration, error) {
+func (b *bench) submitAll(ctx context.Context, m *measured, n int, when func() time.Time) (time.Duration, error) {
 	const size = 1000
 	return inParallel(8, (n+size-1)/size, func() error {
-		requests := make([]intake.Submit, size)
+		requests := make([]client.Submit, size)
 		for i := range requests {
-			requests[i] = intake.Submit{BizType: "toc_bench", BizID: rand.Uint64(), When: when()}
+			requests[i] = client.Submit{BizType: "toc_bench", BizID: rand.Uint64(), ActionTime: when()}
 		}
-		for _, s := range m.Desk().SubmitBatch(ctx, requests) {
-			if s.Err != nil {
-				return s.Err
+		_, err := submitEach(ctx, m.Tasks(), requests)
+		return err
+	})
+}
+
+// submitEach stores tasks. Its error is the first refusal.
+func submitEach(ctx context.Context, tasks *app.Tasks, list []client.Submit) (stored []client.BatchResult, err error) {
+	for part := range slices.Chunk(list, 10_000) {
+		results, err := tasks.SubmitBatch(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				return nil, r.Err
 			}
 		}
-		return nil
-	})
+		stored = append(stored, results...)
+	}
+	return stored, nil
 }
 
 // runDrain stores a backlog that is due since up to an hour, then starts a
@@ -94,7 +108,7 @@ func (b *bench) runInstant(ctx context.Context) error {
 		return err
 	}
 	due := time.Now().Add(b.settle + time.Duration(b.backlog/5000)*time.Second)
-	_, err = b.submitAll(ctx, m, b.backlog, func() intake.When { return intake.At(due) })
+	_, err = b.submitAll(ctx, m, b.backlog, func() time.Time { return due })
 	if spare := time.Until(due); err == nil && spare < b.settle/2 {
 		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
 	}
@@ -161,15 +175,13 @@ func (b *bench) runLateness(ctx context.Context) error {
 		}
 		sent += n
 		wg.Go(func() {
-			requests := make([]intake.Submit, n)
+			requests := make([]client.Submit, n)
 			for i := range requests {
 				delay := 2*time.Second + time.Duration(rand.Int64N(int64(2*time.Second)))
-				requests[i] = intake.Submit{BizType: "toc_bench", BizID: rand.Uint64(), When: intake.In(delay)}
+				requests[i] = client.Submit{BizType: "toc_bench", BizID: rand.Uint64(), Delay: delay}
 			}
-			for _, s := range m.Desk().SubmitBatch(ctx, requests) {
-				if s.Err != nil {
-					failed.Store(s.Err)
-				}
+			if _, err := submitEach(ctx, m.Tasks(), requests); err != nil {
+				failed.Store(fmt.Errorf("submit: %w", err))
 			}
 		})
 	}

@@ -72,27 +72,20 @@ It is an operation, with --rate at that rate.`,
 	var bizType string
 	var perSecond float64
 	bizTypeFlag(cmd, &bizType)
-	cmd.Flags().Float64Var(&perSecond, "rate", 0, "retry so many a second; toc operations shows how far it is")
+	rateFlag(cmd, &perSecond, "retry so many a second; toc operations shows how far it is")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if bizType == "" {
 			return usage("--biz-type is missing; toc biz-types lists the business types")
-		}
-		if err := checkRate(cmd, perSecond); err != nil {
-			return err
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Retried, error) {
 			return c.Retry(ctx, bizType, perSecond)
 		},
 			func(w io.Writer, got client.Retried) error {
-				text := fmt.Sprintf("matched %d, retried %d", got.Matched, got.Retried)
+				note := ""
 				if got.Matched == 0 {
-					text += ": no task that has failed waits for a later run"
+					note = ": no task that has failed waits for a later run"
 				}
-				if got.Operation != 0 {
-					text = fmt.Sprintf("matched %d, operation %s", got.Matched, got.Operation)
-				}
-				_, err := fmt.Fprintln(w, text)
-				return err
+				return showChanged(w, "retried", note, got)
 			})
 	}
 	return cmd

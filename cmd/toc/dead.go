@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 )
 
@@ -34,9 +35,6 @@ func deadListCommand(now func() time.Time) *cobra.Command {
 	f := deadFlags(cmd, &q.BizType, &q.Error)
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
-			return err
-		}
 		q.Since, q.Until = f.since, f.until
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
 	}
@@ -62,9 +60,6 @@ func deadGroupsCommand(now func() time.Time) *cobra.Command {
 	var bizType string
 	bizTypeFlag(cmd, &bizType)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkBizType(cmd, bizType); err != nil {
-			return err
-		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.DeadGroups, error) {
 			return c.DeadGroups(ctx, bizType)
 		}, r.showGroups)
@@ -73,21 +68,13 @@ func deadGroupsCommand(now func() time.Time) *cobra.Command {
 }
 
 func deadRedriveCommand(now func() time.Time) *cobra.Command {
-	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven",
-		func(ctx context.Context, c *client.Client, asked client.RedriveDead) (deadChanged, error) {
-			got, err := c.RedriveDead(ctx, asked)
-			return deadChanged{got.Matched, got.Redriven, got.Operation}, err
-		})
+	return deadChangeCommand(now, "redrive", "Give dead tasks a fresh start, due now", "redriven", (*client.Client).RedriveDead)
 }
 
 func deadDiscardCommand(now func() time.Time) *cobra.Command {
-	cmd := deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded",
-		func(ctx context.Context, c *client.Client, asked client.DiscardDead) (deadChanged, error) {
-			got, err := c.DiscardDead(ctx, asked)
-			return deadChanged{got.Matched, got.Discarded, got.Operation}, err
-		})
+	cmd := deadChangeCommand(now, "discard", "Make dead tasks cancelled", "discarded", (*client.Client).DiscardDead)
 	all := cmd.Flags().Bool("all", false, "all dead tasks, of every business type")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+	addCheck(cmd, func([]string) error {
 		given := func(names ...string) bool { return slices.ContainsFunc(names, cmd.Flags().Changed) }
 		filtered := given("biz-type", "error", "since", "until")
 		switch {
@@ -97,47 +84,36 @@ func deadDiscardCommand(now func() time.Time) *cobra.Command {
 			return usage("say which dead tasks, by --biz-type, --error, --since or --until, or give --all; with --rate it can be undone")
 		}
 		return nil
-	}
+	})
 	return cmd
 }
 
-// checkRate refuses a --rate of nothing.
-func checkRate(cmd *cobra.Command, perSecond float64) error {
-	if !(perSecond > 0) && cmd.Flags().Changed("rate") {
-		return usage("--rate %v: give more than 0 tasks a second; leave it out for all at once", perSecond)
+// showChanged writes how many tasks matched, and how many of them were changed, or the operation that changes them.
+func showChanged(w io.Writer, done, note string, got api.Changed) error {
+	matched, changed, operation := got.Counts()
+	text := fmt.Sprintf("%s %d%s", done, changed, note)
+	if operation != 0 {
+		text = "operation " + operation.String()
 	}
-	return nil
-}
-
-// deadChanged is how many dead tasks matched, and how many of them were changed, or the operation that changes them.
-type deadChanged struct {
-	matched, changed int
-	operation        client.ID
+	_, err := fmt.Fprintf(w, "matched %d, %s\n", matched, text)
+	return err
 }
 
 // deadChangeCommand is a command that changes the dead tasks that match; done is what they are then.
-func deadChangeCommand(now func() time.Time, name, short, done string,
-	ask func(context.Context, *client.Client, client.RedriveDead) (deadChanged, error)) *cobra.Command {
+func deadChangeCommand[T api.Changed](now func() time.Time, name, short, done string,
+	ask func(*client.Client, context.Context, client.RedriveDead) (T, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArguments}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while
 	var asked client.RedriveDead
 	f := deadFlags(cmd, &asked.BizType, &asked.Error)
+	notEmpty(cmd, "error", &asked.Error, "leave it out for all")
 	cmd.Flags().IntVar(&asked.Limit, "limit", 0, "at most this many (default: all)")
-	cmd.Flags().Float64Var(&asked.Rate, "rate", 0, "start an operation that changes so many a second; toc operations shows it")
+	rateFlag(cmd, &asked.Rate, "start an operation that changes so many a second; toc operations shows it")
 	cmd.Flags().BoolVar(&asked.DryRun, "dry-run", false, "count only, change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkBizType(cmd, asked.BizType); err != nil {
-			return err
-		}
-		if asked.Error == "" && cmd.Flags().Changed("error") {
-			return usage("--error is empty; leave it out for all")
-		}
 		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
 			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
-		}
-		if err := checkRate(cmd, asked.Rate); err != nil {
-			return err
 		}
 		if !f.since.IsZero() {
 			asked.Since = &f.since
@@ -145,19 +121,12 @@ func deadChangeCommand(now func() time.Time, name, short, done string,
 		if !f.until.IsZero() {
 			asked.Until = &f.until
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (deadChanged, error) { return ask(ctx, c, asked) },
-			func(w io.Writer, got deadChanged) error {
-				if got.operation != 0 {
-					_, err := fmt.Fprintf(w, "matched %d, operation %s\n", got.matched, got.operation)
-					return err
-				}
-				note := ""
-				if asked.DryRun {
-					note = " (dry run)"
-				}
-				_, err := fmt.Fprintf(w, "matched %d, %s %d%s\n", got.matched, done, got.changed, note)
-				return err
-			})
+		note := ""
+		if asked.DryRun {
+			note = " (dry run)"
+		}
+		return call(cmd, r, func(ctx context.Context, c *client.Client) (T, error) { return ask(c, ctx, asked) },
+			func(w io.Writer, got T) error { return showChanged(w, done, note, got) })
 	}
 	return cmd
 }
@@ -172,9 +141,6 @@ func auditCommand(now func() time.Time) *cobra.Command {
 	timeFlag(cmd, &q.To, "to", "before this `time`")
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkPage(cmd, "", q.Limit); err != nil {
-			return err
-		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.AuditPage, error) { return c.Audit(ctx, q) }, r.showAudit)
 	}
 	return cmd

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/timeoutcenter/toc/app"
+	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -104,7 +104,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 
 	fmt.Fprintf(d.out, "An embedded timeout center on 8 SQLite databases × 32 tables in %s.\n", dir)
-	err = d.submit(ctx, center.Desk())
+	err = d.submit(ctx, center.Tasks())
 	if err == nil {
 		err = d.watch(ctx)
 	}
@@ -116,22 +116,23 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // submit hands in orders that time out at random moments of the span.
-func (d *demo) submit(ctx context.Context, desk *intake.Service) error {
+func (d *demo) submit(ctx context.Context, tasks *app.Tasks) error {
 	start := time.Now()
-	requests := make([]intake.Submit, d.tasks)
+	requests := make([]client.Submit, d.tasks)
 	for i := range requests {
 		delay := time.Second + time.Duration(rand.Int64N(int64(d.span)))
-		requests[i] = intake.Submit{
-			BizType: "order_close", BizID: rand.Uint64(), When: intake.At(start.Add(delay)),
+		requests[i] = client.Submit{
+			BizType: "order_close", BizID: rand.Uint64(), ActionTime: task.CeilMilli(start.Add(delay)),
 			Attribute: fmt.Sprintf(`{"order":%d}`, i),
 		}
 	}
 	d.due = make(map[uint64]time.Time, d.tasks)
-	for _, s := range desk.SubmitBatch(ctx, requests) {
-		if s.Err != nil {
-			return s.Err
-		}
-		d.due[s.Task.JobID] = s.Task.ActionTime
+	stored, err := submitEach(ctx, tasks, requests)
+	for i, r := range stored {
+		d.due[uint64(r.JobID)] = requests[i].ActionTime
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(d.out, "Submitted %s order timeouts, due over the next %s, in %s.\n\n",
 		thousands(d.tasks), d.span, time.Since(start).Round(time.Millisecond))

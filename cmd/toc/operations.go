@@ -21,13 +21,11 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 		Args:  noArguments,
 	}
 	r := remoteFlags(cmd, now)
-	limit := cmd.Flags().Int("limit", 100, "at most this many, 1 to 1000")
+	var limit int
+	limitFlag(cmd, &limit, "at most this many, 1 to 1000")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkPage(cmd, "", *limit); err != nil {
-			return err
-		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) {
-			return c.Operations(ctx, *limit)
+			return c.Operations(ctx, limit)
 		}, r.showOperations)
 	}
 	cmd.AddCommand(

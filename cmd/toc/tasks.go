@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -38,18 +37,12 @@ func submitCommand(now func() time.Time) *cobra.Command {
 		if err := when.check(cmd); err != nil {
 			return err
 		}
-		if err := checkTimeout(cmd, s.Timeout); err != nil {
-			return err
-		}
 		switch {
 		case !cmd.Flags().Changed("on-duplicate"):
 		case s.OnDuplicate != client.Keep && s.OnDuplicate != client.Move && s.OnDuplicate != client.Again:
 			return usage("--on-duplicate %q: give keep, move or again", s.OnDuplicate)
 		case s.DedupKey == "":
 			return usage("--on-duplicate needs a --dedup-key")
-		}
-		if err := checkBizType(cmd, s.BizType); err != nil {
-			return err
 		}
 		s.BizID, s.BizKey, s.ActionTime, s.Delay, s.Now = bizID.Number, bizID.Key, when.at, when.in, true // --in 0s
 		s.Past = when.past
@@ -75,24 +68,14 @@ const orKey = "(ID | --biz-type T --biz-id N --dedup-key K)"
 func getCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "get " + orKey, Short: "Show a task"}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := ref.check(cmd, args); err != nil {
-			return err
-		}
-		return call(cmd, r, ref.get, r.showTask)
-	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return call(cmd, r, ref.get, r.showTask) }
 	return cmd
 }
 
 func whyCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "why " + orKey, Short: "Tell where a task waits, what holds it, and which runs have failed"}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := ref.check(cmd, args); err != nil {
-			return err
-		}
-		return call(cmd, r, ref.why, r.showWhy)
-	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return call(cmd, r, ref.why, r.showWhy) }
 	return cmd
 }
 
@@ -105,10 +88,7 @@ running now, processed, cancelled or dead is refused (exit code 1).`,
 	}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
 	ifMatchFlag(cmd, &ref.ifMatch)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(ref.check(cmd, args), checkIfMatch(cmd, ref.ifMatch)); err != nil {
-			return err
-		}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (*reference, error) { return ref, ref.cancel(ctx, c) },
 			func(w io.Writer, ref *reference) error {
 				_, err := fmt.Fprintln(w, "cancelled", ref)
@@ -129,16 +109,14 @@ func rescheduleCommand(now func() time.Time) *cobra.Command {
 	attribute := cmd.Flags().String("attribute", "", "replaces the task's attribute")
 	var change client.Change
 	timeoutFlag(cmd, &change.Timeout, "as it is")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		err := errors.Join(ref.check(cmd, args), checkTimeout(cmd, change.Timeout), checkIfMatch(cmd, ref.ifMatch))
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch flags := cmd.Flags(); {
 		case flags.Changed("in") || flags.Changed("at"):
-			err = errors.Join(err, when.check(cmd))
+			if err := when.check(cmd); err != nil {
+				return err
+			}
 		case !flags.Changed("attribute") && !flags.Changed("timeout"):
-			err = errors.Join(err, usage("nothing to change; give --in or --at, --attribute, or --timeout"))
-		}
-		if err != nil {
-			return err
+			return usage("nothing to change; give --in or --at, --attribute, or --timeout")
 		}
 		change.ActionTime, change.Past = when.at, when.past
 		if cmd.Flags().Changed("in") {
@@ -165,7 +143,7 @@ func redriveCommand(now func() time.Time) *cobra.Command {
 	ifMatchFlag(cmd, &ifMatch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := jobID(args[0])
-		if err := errors.Join(err, checkIfMatch(cmd, ifMatch)); err != nil {
+		if err != nil {
 			return err
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Task, error) {
@@ -185,9 +163,6 @@ func forecastCommand(now func() time.Time) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if q.Step <= 0 || q.Span <= 0 {
 			return usage("--step %s --span %s: give more than 0", q.Step, q.Span)
-		}
-		if err := checkBizType(cmd, q.BizType); err != nil {
-			return err
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Forecast, error) { return c.Forecast(ctx, q) }, r.showForecast)
 	}
@@ -210,9 +185,6 @@ func listCommand(now func() time.Time) *cobra.Command {
 			if _, err := task.ParseStatus(q.Status); err != nil {
 				return usage("--%w", err)
 			}
-		}
-		if err := checkPage(cmd, q.BizType, q.Limit); err != nil {
-			return err
 		}
 		ofBizID := cmd.Flags().Changed("biz-id")
 		if ofBizID && (!from.IsZero() || !to.IsZero()) {

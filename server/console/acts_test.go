@@ -125,23 +125,23 @@ func TestATaskThatHasChanged(t *testing.T) {
 	f := newFake(t)
 	got := f.submitted(t, 1)
 	etag := api.ETag(&got)
-	when := intake.In(5 * time.Hour)
-	moved, err := f.desk.Reschedule(t.Context(), got.JobID, intake.Change{When: &when})
+	when := 5 * time.Hour
+	moved, err := f.desk.Reschedule(t.Context(), got.JobID, api.Change{Delay: &when})
 	require.NoError(t, err)
 	for _, act := range []string{"/cancel", "/run-now", "/reschedule"} {
 		a := f.ask(t, "POST", at(got.JobID)+act, fields("if_match", etag, "delay", "1m"))
 		require.Equal(t, 412, a.Code)
 		require.Contains(t, a.text, "The task has changed since the page was made. Nothing was done.")
-		require.Contains(t, a.text, html.EscapeString(api.ETag(&moved)), "the page shows it as it stands")
+		require.Contains(t, a.text, html.EscapeString(moved.ETag), "the page shows it as it stands")
 	}
-	require.Equal(t, moved.ActionTime, f.read(t, got.JobID).ActionTime)
+	require.Equal(t, moved.ActionTime.Time(), f.read(t, got.JobID).ActionTime)
 	require.Empty(t, f.audit(t))
 }
 
 // What a task's page tells: due, moved, attempts, why.
 func TestStory(t *testing.T) {
 	f := newFake(t)
-	got := f.submitted(t, 1, func(s *intake.Submit) { s.Attribute = "{\"a\":1}" })
+	got := f.submitted(t, 1, func(s *api.Submit) { s.Attribute = "{\"a\":1}" })
 	attempts, text, next := 2, "webhook answered 500", time.Now().Add(2*time.Hour).UTC().Truncate(time.Millisecond)
 	ok, err := f.store.Move(t.Context(), store.Move{JobID: got.JobID, To: task.Pending, Set: store.Set{Attempts: &attempts, LastError: &text, ActionTime: &next, Promised: &got.ActionTime}})
 	require.NoError(t, err)
@@ -194,11 +194,11 @@ func TestStoryOfFailedRuns(t *testing.T) {
 
 	f.fails(t, id, task.Dead, "gone")
 	inOrder("Run 2 failed<", "Run 3 failed<", ">gone<", "Dead, after 3 failed runs of at most 4<")
-	_, err = f.desk.RedriveIf(t.Context(), id, nil)
+	_, err = f.desk.Redrive(t.Context(), id)
 	require.NoError(t, err)
 	f.fails(t, id, task.Pending, "gone again")
 	inOrder("Run 3 failed<", ">gone<", "Run 1 failed, counted anew<", ">gone again<")
-	require.NoError(t, f.desk.CancelIf(t.Context(), id, nil))
+	require.NoError(t, f.desk.Cancel(t.Context(), id))
 	inOrder("Run 1 failed, counted anew<", ">gone again<", "Cancelled: it never fires<")
 
 	got = f.submitted(t, 2)
@@ -221,7 +221,7 @@ func TestStoryOfFailedRuns(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Contains(t, f.get(t, at(id)), open)
-		require.NoError(t, f.desk.CancelIf(t.Context(), id, nil))
+		require.NoError(t, f.desk.Cancel(t.Context(), id))
 		_, page, _ := strings.Cut(f.get(t, at(id)), "Cancelled: it never fires")
 		page, _, _ = strings.Cut(page, "</ol>")
 		require.NotContains(t, page, open)
@@ -313,7 +313,7 @@ func TestManyDead(t *testing.T) {
 			f.requireAudit(t, store.AuditEntry{Action: kind, Target: "order_close", Count: 7, Detail: `"rate":2.5`})
 			list, err := f.desk.Operations(t.Context(), 0)
 			require.NoError(t, err)
-			require.Equal(t, []any{kind, intake.ByConsole, 2.5, 7, " is locked"}, []any{list[0].Kind, list[0].Actor, list[0].Rate, list[0].Matched, list[0].Filter.Error})
+			require.Equal(t, []any{kind, intake.ByConsole, 2.5, 7, " is locked"}, []any{list[0].Kind, list[0].By, list[0].Rate, list[0].Matched, list[0].Filter.Error})
 
 			text = f.submit(t, text, "Stop")
 			require.Contains(t, text, "The operation is stopped.")
@@ -347,7 +347,7 @@ func TestActsAreDoneOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	require.Equal(t, "line\nsecond", list[0].Filter.Error)
-	require.WithinRange(t, list[0].Filter.Until, before.Truncate(time.Second), asked.Add(time.Second))
+	require.WithinRange(t, list[0].Filter.Until.Time(), before.Truncate(time.Second), asked.Add(time.Second))
 
 	id := "/console/operations/" + fmt.Sprint(list[0].ID)
 	require.Contains(t, f.post(t, id+"/stop"), "The operation is stopped.")
@@ -390,7 +390,7 @@ func TestSomeDead(t *testing.T) {
 	f.submit(t, ask, "Redrive")
 	list, err := f.desk.Operations(t.Context(), 0)
 	require.NoError(t, err)
-	require.Equal(t, 2, list[0].Limit)
+	require.Equal(t, 2, list[0].Filter.Limit)
 	none := f.get(t, "/console/dead/discard?error=nobody")
 	require.Contains(t, none, "No dead task matches.")
 	require.NotContains(t, none, ">Discard</button>")

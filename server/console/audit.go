@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 )
 
 type auditBody struct {
@@ -30,23 +29,16 @@ func (c *Console) audit(r *http.Request) (*page, error) {
 	b := &auditBody{Actor: f.text("actor"), Action: f.text("action"), From: forInput(from), To: forInput(to), Actions: auditActions,
 		First: f.text("cursor") == ""}
 	p := &page{Name: "audit", Title: "Audit", Body: b}
-	ask := intake.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage}
-	if cursor := f.text("cursor"); cursor != "" {
-		var err error
-		if ask.After.At, ask.After.Database, ask.After.ID, err = api.ParseAuditCursor([]byte(cursor)); err != nil {
-			f.wrong("cursor", "%v", err)
-		}
-	}
 	if f.err != nil {
 		p.Status, p.Wrong = c.explain(r, f.err)
 		return p, nil
 	}
-	got, err := c.desk.Audit(r.Context(), ask)
+	shown, err := c.center.Audit(r.Context(), api.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage,
+		Cursor: f.text("cursor")})
 	if err != nil {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	shown := got.Wire()
 	for _, e := range shown.Entries {
 		b.Entries = append(b.Entries, auditRow{e, c.targetLink(e)})
 	}
@@ -61,7 +53,7 @@ func (c *Console) audit(r *http.Request) (*page, error) {
 
 // targetLink is the page of what was acted upon; empty if there is none.
 func (c *Console) targetLink(e api.AuditEntry) string {
-	if _, ok := c.desk.Types().ByName(e.Target); ok {
+	if _, ok := c.center.Types().ByName(e.Target); ok {
 		return typePath(e.Target)
 	}
 	n, err := strconv.ParseUint(e.Target, 10, 64)

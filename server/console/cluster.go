@@ -52,7 +52,7 @@ func (c *Console) cluster(r *http.Request) (*page, error) {
 }
 
 func (c *Console) clusterBody(ctx context.Context) (*clusterBody, error) {
-	cluster, err := c.cfg.Center.Cluster(ctx)
+	cluster, err := c.cfg.Status.Cluster(ctx)
 	if err != nil {
 		return nil, err
 	}

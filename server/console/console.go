@@ -31,45 +31,19 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Desk looks tasks up and changes them; see intake.Service.
-type Desk interface {
+// Center is the center in this process; see intake.Service.
+type Center interface {
+	api.Center
 	Types() *task.Types
-	Get(ctx context.Context, jobID uint64) (task.Task, error)
-	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
-	Why(ctx context.Context, jobID uint64) (api.Why, error)
-	Running(ctx context.Context, t task.Task) (intake.Running, bool)
-	List(ctx context.Context, q intake.List) (intake.Page, error)
-	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
-	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
-	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
-	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
-	Forecast(ctx context.Context, q intake.Forecast) (intake.Forecasted, error)
-	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
-	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
-	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
-	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
-	RetryFailing(ctx context.Context, bizType string, rate float64) (intake.ChangedDead, error)
-	Operations(ctx context.Context, limit int) ([]store.Operation, error)
-	Operation(ctx context.Context, id uint64) (store.Operation, error)
-	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
-	UndoOperation(ctx context.Context, id uint64) (store.Operation, error)
-	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
 	Record(ctx context.Context, e store.AuditEntry)
 }
 
-// Operator pauses and resumes business types, as intake.ByConsole. task.ErrNotFound stands for an unknown name.
-type Operator interface {
-	Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error)
-	Resume(ctx context.Context, bizType string) (api.BizType, error)
-}
-
-// Center returns the state of this node and of the others.
-type Center interface {
+// Status returns the state of this node and of the others.
+type Status interface {
 	Cluster(ctx context.Context) (api.Cluster, error)
 	BizTypes(ctx context.Context) ([]api.BizType, error)
 	// Pulses asks each node for its pulse. It waits a second at most for nodes that do not answer.
@@ -88,10 +62,9 @@ type NodePulse struct {
 
 // Config is what a console works with.
 type Config struct {
-	Node     string // this node's name
-	Desk     Desk
-	Operator Operator
-	Center   Center
+	Node   string // this node's name
+	Center Center
+	Status Status
 	// Tokens returns the tokens for logging in. Without any, everybody is let in, as by the API.
 	Tokens func() []string
 	Now    func() time.Time
@@ -103,21 +76,21 @@ type Config struct {
 // Console serves the pages. It is an http.Handler for /console and all below it.
 type Console struct {
 	cfg       Config
-	desk      Desk
+	center    Center
 	mux       *http.ServeMux
 	snapshots snapshots
 	owners    *owners
 	picture   pictures
 	acts      sync.Mutex                   // of operations: one after the other, so that a form that was sent twice is known
-	sent      map[[sha256.Size]byte]uint64 // the operations that forms have started, by the hash of the form
+	sent      map[[sha256.Size]byte]api.ID // the operations that forms have started, by the hash of the form
 }
 
 // New makes a console. Run keeps its history of owners.
 func New(cfg Config) *Console {
 	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	c := &Console{cfg: cfg, desk: cfg.Desk, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)},
-		owners: newOwners(), sent: make(map[[sha256.Size]byte]uint64)}
+	c := &Console{cfg: cfg, center: cfg.Center, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)},
+		owners: newOwners(), sent: make(map[[sha256.Size]byte]api.ID)}
 	c.routes()
 	return c
 }
@@ -175,7 +148,7 @@ func (c *Console) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if cluster, err := c.cfg.Center.Cluster(ctx); err == nil {
+		if cluster, err := c.cfg.Status.Cluster(ctx); err == nil {
 			c.owners.note(c.cfg.Now(), cluster)
 		}
 	}

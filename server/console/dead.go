@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -27,7 +27,7 @@ type deadBody struct {
 	Start                        string
 	Filtered                     bool
 	Rate                         string
-	exact                        intake.Dead // the filter, to the millisecond
+	exact                        api.ListDead // the filter, to the millisecond
 }
 
 // ExactSince is Since to the millisecond.
@@ -40,20 +40,21 @@ func (b *deadBody) ExactUntil() string { return exactly(b.exact.Until) }
 const groupsMost = 50
 
 // deadFilter reads which dead tasks somebody means.
-func deadFilter(f *form) (intake.Dead, deadBody) {
-	d := intake.Dead{BizType: f.text("biz_type"), Error: f.values.Get("error"), Since: f.time("since"), Until: f.time("until")}
+func deadFilter(f *form) (api.ListDead, deadBody) {
+	d := api.ListDead{BizType: f.text("biz_type"), Error: f.values.Get("error"), Since: f.time("since"), Until: f.time("until")}
 	return d, deadBody{BizType: d.BizType, Error: d.Error, Since: forInput(d.Since), Until: forInput(d.Until), Rate: f.text("rate"),
-		Filtered: d != intake.Dead{}, exact: d}
+		Filtered: d != api.ListDead{}, exact: d}
 }
 
-// query is the filter as a query.
-func (b *deadBody) query(more ...string) string {
-	return query(append([]string{"biz_type", b.BizType, "error", b.Error, "since", b.ExactSince(), "until", b.ExactUntil()}, more...)...)
+// deadPath is the page of the tasks that a filter selects.
+func deadPath(q api.ListDead) string {
+	return "/console/dead" + query("biz_type", q.BizType, "error", q.Error, "since", exactly(q.Since), "until", exactly(q.Until),
+		"cursor", q.Cursor)
 }
 
 // GroupLink is the page with the dead tasks of a group. Its error has # instead of numbers, so the longest text without one stands for it.
 func (b *deadBody) GroupLink(g api.DeadGroup) string {
-	return "/console/dead" + query("biz_type", g.BizType, "error", longestLiteral(g.Error))
+	return deadPath(api.ListDead{BizType: g.BizType, Error: longestLiteral(g.Error)})
 }
 
 func (c *Console) dead(r *http.Request) (*page, error) {
@@ -67,61 +68,49 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	after, _, err := intake.CursorOf(api.ListDead, f.text("cursor"))
-	if f.err != nil || err != nil {
-		return wrong(firstOf(f.err, err))
+	if f.err != nil {
+		return wrong(f.err)
 	}
 	if b.First {
-		groups, err := c.desk.DeadGroups(r.Context(), ask.BizType)
+		all, err := c.center.DeadGroups(r.Context(), ask.BizType)
 		if err != nil {
 			return wrong(err)
 		}
-		all := groups.Wire(c.desk.Types())
 		b.Partial, b.GroupCount = all.Partial, len(all.Groups)
 		for _, g := range all.Groups {
 			b.GroupTasks += g.Count
 		}
 		b.Groups = all.Groups[:min(groupsMost, len(all.Groups))]
 	}
-	list, err := c.desk.ListDead(r.Context(), ask, after, rowsPerPage)
+	ask.Limit, ask.Cursor = rowsPerPage, f.text("cursor")
+	shown, err := c.center.ListDead(r.Context(), ask)
 	if err != nil {
 		return wrong(err)
 	}
-	shown := list.Wire(c.desk.Types(), api.ListDead)
-	b.Start = "/console/dead" + b.query()
+	b.Start = deadPath(b.exact)
 	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
-		b.Next = "/console/dead" + b.query("cursor", shown.NextCursor)
+		ask.Cursor = shown.NextCursor
+		b.Next = deadPath(ask)
 	}
 	return p, nil
 }
 
-func firstOf(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // bulk is a change of all dead tasks that match.
 type bulk struct {
-	intake.ChangeDead
-	filter deadBody
-	verb   string // redrive or discard
+	api.ListDead
+	rate float64
+	verb string // redrive or discard
 }
 
 func bulkOf(r *http.Request) (bulk, error) {
 	f := formOf(r)
 	f.only("biz_type", "error", "since", "until", "limit", "rate", asked)
 	k := bulk{verb: path.Base(r.URL.Path)}
-	k.Dead, k.filter = deadFilter(f)
+	k.ListDead, _ = deadFilter(f)
 	k.Limit = f.number("limit", 1, 1<<31-1, 0)
-	k.Rate = f.rate("rate")
+	k.rate = f.rate("rate")
 	return k, f.err
 }
-
-func (k *bulk) back() string { return "/console/dead" + k.filter.query() }
 
 // askDead counts what matches, changes nothing, and asks.
 func (c *Console) askDead(r *http.Request) (*page, error) {
@@ -129,37 +118,36 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.DryRun = true
-	back := k.back()
+	back := deadPath(k.ListDead)
 	if k.Until.IsZero() { // so that the act changes no task that dies after the count
 		k.Until = task.CeilMilli(c.cfg.Now().Add(time.Millisecond))
 	}
-	change, verb, end := c.desk.RedriveDead, "Redrive", "They become pending with a fresh start, and run as soon as their limits let them. Undo makes those dead again that have not started."
+	verb, end := "Redrive", "They become pending with a fresh start, and run as soon as their limits let them. Undo makes those dead again that have not started."
 	if k.verb == "discard" {
-		change, verb, end = c.desk.DiscardDead, "Discard", "They become cancelled and never run. Undo makes them dead again."
+		verb, end = "Discard", "They become cancelled and never run. Undo makes them dead again."
 	}
-	found, err := change(r.Context(), k.ChangeDead)
+	matched, _, err := c.changeAll(r.Context(), &k, true)
 	if err != nil {
 		return nil, err
 	}
-	n := found.Matched
+	n := matched
 	if k.Limit > 0 {
 		n = min(n, k.Limit)
 	}
-	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(found.Matched)), Button: verb,
+	b := confirmBody{Question: fmt.Sprintf("%s all %s that match?", verb, num(matched)), Button: verb,
 		Action: "/console/dead/" + k.verb, Back: back, Danger: k.verb == "discard"}
 	switch {
-	case found.Matched == 0:
+	case matched == 0:
 		b.Question, b.Button = "No dead task matches.", ""
 		return &page{Name: "confirm", Title: verb + " dead tasks", Body: b}, nil
-	case n < found.Matched:
-		b.Question = fmt.Sprintf("%s the first %s of %s that match?", verb, num(n), num(found.Matched))
+	case n < matched:
+		b.Question = fmt.Sprintf("%s the first %s of %s that match?", verb, num(n), num(matched))
 	}
-	b.Explain = []string{"Which: " + k.words() + ".", end,
-		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.Rate),
-			span(time.Duration(float64(n)/k.Rate*float64(time.Second))))}
+	b.Explain = []string{"Which: " + whichDead(k.ListDead) + ".", end,
+		fmt.Sprintf("At %s a second it takes about %s. It goes on if this node stops, and you can stop it.", trimFloat(k.rate),
+			span(time.Duration(float64(n)/k.rate*float64(time.Second))))}
 	b.Fields = url.Values{"biz_type": {k.BizType}, "error": {k.Error}, "since": {exactly(k.Since)}, "until": {exactly(k.Until)},
-		"rate": {trimFloat(k.Rate)}, asked: {rand.Text()}}
+		"rate": {trimFloat(k.rate)}, asked: {rand.Text()}}
 	if k.Limit > 0 {
 		b.Fields.Set("limit", strconv.Itoa(k.Limit))
 	}
@@ -168,8 +156,8 @@ func (c *Console) askDead(r *http.Request) (*page, error) {
 
 func trimFloat(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
-// words say which tasks are meant.
-func (k *bulk) words() string {
+// whichDead says which tasks are meant.
+func whichDead(k api.ListDead) string {
 	text := "dead tasks of all types"
 	if k.BizType != "" {
 		text = "dead tasks of " + k.BizType
@@ -192,27 +180,41 @@ func (c *Console) changeDead(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	change := c.desk.RedriveDead
-	if k.verb == "discard" {
-		change = c.desk.DiscardDead
-	}
 	c.acts.Lock()
 	defer c.acts.Unlock()
 	form := sha256.Sum256([]byte(k.verb + " " + r.PostForm.Encode()))
 	of, sent := c.sent[form]
 	if !sent {
-		started, err := change(r.Context(), k.ChangeDead)
-		if err != nil {
+		if _, of, err = c.changeAll(r.Context(), &k, false); err != nil {
 			return nil, err
 		}
-		if of = started.Operation; r.PostForm.Has(asked) {
+		if r.PostForm.Has(asked) {
 			if len(c.sent) == maxSent {
 				clear(c.sent)
 			}
 			c.sent[form] = of
 		}
 	}
-	return see("/console/operations?did=" + k.verb + "#operation-" + strconv.FormatUint(of, 10)), nil
+	return see("/console/operations?did=" + k.verb + "#operation-" + of.String()), nil
+}
+
+// changeAll starts the operation of a change, or counts what matches.
+func (c *Console) changeAll(ctx context.Context, k *bulk, dryRun bool) (matched int, operation api.ID, err error) {
+	r := api.DeadRequest{BizType: k.BizType, Error: k.Error, Limit: k.Limit, Rate: k.rate, DryRun: dryRun}
+	if !k.Since.IsZero() {
+		r.Since = &k.Since
+	}
+	if !k.Until.IsZero() {
+		r.Until = &k.Until
+	}
+	var got api.Changed
+	if k.verb == "discard" {
+		got, err = c.center.DiscardDead(ctx, r)
+	} else {
+		got, err = c.center.RedriveDead(ctx, r)
+	}
+	matched, _, operation = got.Counts()
+	return matched, operation, err
 }
 
 // asked is the field by which the forms of two pages differ that ask the same, so that one that is sent twice is known.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"database/sql"
 	"io"
 	"log/slog"
 	"net/http"
@@ -23,11 +22,9 @@ import (
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
-	"github.com/timeoutcenter/toc/migrations"
-	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/server/rest"
-	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -35,8 +32,6 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "let-me-in-0123456"
-
-var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
 
 // fake is a console over a real desk and a real store, with no engine: tasks stay as they are.
 type fake struct {
@@ -59,31 +54,16 @@ func newFake(t testing.TB, types ...task.BizType) *fake {
 	}
 	list, err := task.NewTypes(types...)
 	require.NoError(t, err)
-	dir := t.TempDir()
-	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
-	for i := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, db.Close()) }()
-		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
-	}
-	require.NoError(t, migrations.Up(t.Context(), m))
-	ids, err := sharding.NewIDs(layout, 1, time.Now)
-	require.NoError(t, err)
-	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}}
-	f.store, err = store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, f.store.Close()) })
-	f.desk = intake.New(intake.Config{
-		Node: "n1", Store: f.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: task.NewCatalog(list),
-		Observer: observer{}, Now: time.Now,
+	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}, center: &center{types: list}}
+	stored := fakecenter.OnStore(t, types, func(cfg *intake.Config) {
+		cfg.Decisions, cfg.Load = f.center, func(context.Context, task.BizType) api.BizType { return api.BizType{} }
 	})
-	f.center = &center{types: list, desk: f.desk}
+	f.desk, f.store = stored.Service, stored.Store
 	f.Console = console.New(console.Config{
-		Node: "n1", Desk: f.desk, Operator: f.center, Center: f.center, Tokens: f.known, Now: f.time,
+		Node: "n1", Center: f.desk, Status: f.center, Tokens: f.known, Now: f.time,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	})
-	f.api = rest.New(rest.Config{Desk: f.desk, Console: f.Console, Tokens: f.known})
+	f.api = rest.New(rest.Config{Center: f.desk, Console: f.Console, Tokens: f.known})
 	f.cookie = console.SessionOf(token, time.Now().Add(time.Hour))
 	return f
 }
@@ -103,14 +83,9 @@ func (f *fake) time() time.Time {
 	return f.now
 }
 
-type observer struct{}
-
-func (observer) Submitted(task.BizType, int) {}
-
 // center is a center whose nodes say what a test has them say.
 type center struct {
 	types *task.Types
-	desk  *intake.Service
 
 	mu       sync.Mutex
 	paused   map[string]*api.Pause
@@ -171,32 +146,16 @@ func (c *center) say(nodes ...console.NodePulse) {
 
 func (c *center) OfType(task.BizType) metrics.OfType { return c.counted }
 
-func (c *center) Pause(ctx context.Context, name string, p api.PauseRequest) (api.BizType, error) {
-	b, ok := c.types.ByName(name)
-	if !ok {
-		return api.BizType{}, task.ErrNotFound
-	}
-	if p.Reason == "too long" {
-		return api.BizType{}, &task.FieldError{Field: "reason", Message: "is too long"}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	pause := &api.Pause{By: intake.ByConsole, Since: api.Time(time.Now()), Reason: p.Reason}
-	if p.Until != nil {
-		pause.Until = api.Time(*p.Until)
-	}
-	c.paused = map[string]*api.Pause{b.Name: pause}
-	return api.BizType{}, nil
-}
-
-func (c *center) Resume(_ context.Context, name string) (api.BizType, error) {
-	if _, ok := c.types.ByName(name); !ok {
-		return api.BizType{}, task.ErrNotFound
-	}
+// Set implements intake.Decisions.
+func (c *center) Set(_ context.Context, row store.Control) error {
+	b, _ := c.types.ByID(row.BizType)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.paused = nil
-	return api.BizType{}, nil
+	if row.Paused {
+		c.paused = map[string]*api.Pause{b.Name: {By: row.Actor, Since: api.Time(time.Now()), Reason: row.Reason, Until: api.Time(row.Until)}}
+	}
+	return nil
 }
 
 // answer is what came back.
@@ -258,15 +217,15 @@ func fields(pairs ...string) url.Values {
 }
 
 // submitted stores a task that is due in an hour.
-func (f *fake) submitted(t testing.TB, bizID uint64, more ...func(*intake.Submit)) task.Task {
+func (f *fake) submitted(t testing.TB, bizID uint64, more ...func(*api.Submit)) task.Task {
 	t.Helper()
-	s := intake.Submit{BizType: "order_close", BizID: bizID, When: intake.In(time.Hour)}
+	s := api.Submit{BizType: "order_close", BizID: bizID, Delay: time.Hour}
 	for _, m := range more {
 		m(&s)
 	}
 	got, err := f.desk.Submit(t.Context(), s)
 	require.NoError(t, err)
-	return got.Task
+	return f.read(t, uint64(got.Task.JobID))
 }
 
 // died stores a task that has died of an error.
@@ -296,15 +255,15 @@ func (f *fake) fails(t testing.TB, jobID uint64, to task.Status, text string) ti
 // read is a task as it stands.
 func (f *fake) read(t testing.TB, jobID uint64) task.Task {
 	t.Helper()
-	got, err := f.desk.Get(t.Context(), jobID)
+	got, err := f.store.Get(t.Context(), jobID)
 	require.NoError(t, err)
 	return got
 }
 
 // audit lists who did what to what, the latest first.
-func (f *fake) audit(t testing.TB) (list []store.AuditEntry) {
+func (f *fake) audit(t testing.TB) []api.AuditEntry {
 	t.Helper()
-	p, err := f.desk.Audit(t.Context(), intake.Audit{})
+	p, err := f.desk.Audit(t.Context(), api.Audit{})
 	require.NoError(t, err)
 	return p.Entries
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 )
 
 type forecastBody struct {
@@ -46,7 +45,7 @@ func (c *Console) forecast(r *http.Request) (*page, error) {
 	f := formOf(r)
 	b := &forecastBody{BizType: f.text("biz_type"), Span: cmp.Or(f.text("span"), "2h"), Spans: spans, TypeNames: c.typeNames()}
 	p := &page{Name: "forecast", Title: "Forecast", Body: b}
-	ask := intake.Forecast{BizType: b.BizType, Span: f.duration("span"), Step: f.duration("step"), Rows: forecastRows}
+	ask := api.AskForecast{BizType: b.BizType, Span: f.duration("span"), Step: f.duration("step"), Rows: forecastRows}
 	if ask.Span == 0 {
 		ask.Span = 2 * time.Hour
 	}
@@ -62,16 +61,16 @@ func (c *Console) forecast(r *http.Request) (*page, error) {
 		p.Status, p.Wrong = c.explain(r, f.err)
 		return p, nil
 	}
-	got, err := c.desk.Forecast(r.Context(), ask)
+	got, err := c.center.Forecast(r.Context(), ask)
 	if err != nil {
 		p.Status, p.Wrong = c.explain(r, err)
 		return p, nil
 	}
-	b.show(got.Wire(c.desk.Types()), ask)
+	b.show(got, ask)
 	return p, nil
 }
 
-func (b *forecastBody) show(f api.Forecast, ask intake.Forecast) {
+func (b *forecastBody) show(f api.Forecast, ask api.AskForecast) {
 	b.AsOf, b.Crowded, b.Estimated = f.AsOf, f.Crowded, f.Estimated
 	step := ask.Step
 	from := f.AsOf.Time().Truncate(step)

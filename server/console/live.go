@@ -44,7 +44,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 	if kind, of, _ := strings.Cut(name, "/"); liveParts[kind] == nil || (kind == "type") != (of != "") {
 		http.Error(w, "there is no such topic", http.StatusNotFound)
 		return
-	} else if _, ok := c.desk.Types().ByName(of); of != "" && !ok {
+	} else if _, ok := c.center.Types().ByName(of); of != "" && !ok {
 		http.Error(w, "there is no such business type", http.StatusNotFound)
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -42,12 +41,12 @@ var didOperation = map[string]string{
 }
 
 func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
-	list, err := c.desk.Operations(ctx, operationsMost)
+	list, err := c.center.Operations(ctx, operationsMost)
 	if err != nil {
 		return nil, err
 	}
 	b := &operationsBody{Most: operationsMost}
-	for _, o := range intake.OperationsOf(list, c.desk.Types()).Operations {
+	for _, o := range list {
 		b.Operations = append(b.Operations, operationRow{Operation: o, Which: which(o), Percent: percent(o)})
 	}
 	return b, nil
@@ -77,9 +76,8 @@ func which(o api.Operation) string {
 	if o.Kind == store.OperationRetry {
 		return "failing tasks of " + o.Filter.BizType
 	}
-	k := bulk{ChangeDead: intake.ChangeDead{Dead: intake.Dead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(),
-		Until: o.Filter.Until.Time()}}}
-	text := k.words()
+	text := whichDead(api.ListDead{BizType: o.Filter.BizType, Error: o.Filter.Error, Since: o.Filter.Since.Time(),
+		Until: o.Filter.Until.Time()})
 	if o.Filter.Limit > 0 {
 		text += fmt.Sprintf(", at most %s", num(o.Filter.Limit))
 	}
@@ -87,15 +85,15 @@ func which(o api.Operation) string {
 }
 
 func (c *Console) stop(r *http.Request) (*page, error) {
-	return c.changeOperation(r, "stop", c.desk.StopOperation)
+	return c.changeOperation(r, "stop", c.center.StopOperation)
 }
 
 func (c *Console) undo(r *http.Request) (*page, error) {
-	return c.changeOperation(r, "undo", c.desk.UndoOperation)
+	return c.changeOperation(r, "undo", c.center.UndoOperation)
 }
 
 func (c *Console) changeOperation(r *http.Request, did string,
-	change func(context.Context, uint64) (store.Operation, error)) (*page, error) {
+	change func(context.Context, uint64) (api.Operation, error)) (*page, error) {
 	of, err := id(r, "id")
 	if err != nil {
 		return nil, err
@@ -114,15 +112,15 @@ func (c *Console) changeOperation(r *http.Request, did string,
 // isDone returns a key of didOperation if there is nothing left to stop or to take back; "" if there is.
 func (c *Console) isDone(ctx context.Context, of uint64, did string) (before string, err error) {
 	if did == "stop" {
-		o, err := c.desk.Operation(ctx, of)
+		o, err := c.center.Operation(ctx, of)
 		if err == nil && o.State != store.OperationRunning {
 			before = "over"
 		}
 		return before, err
 	}
-	list, err := c.desk.Operations(ctx, operationsMost)
+	list, err := c.center.Operations(ctx, operationsMost)
 	for i := range list {
-		if list[i].Undoes == of {
+		if uint64(list[i].Undoes) == of {
 			before = "undone"
 		}
 	}
@@ -134,11 +132,10 @@ func (c *Console) askUndo(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	read, err := c.desk.Operation(r.Context(), of)
+	o, err := c.center.Operation(r.Context(), of)
 	if err != nil {
 		return nil, err
 	}
-	o := intake.Operation(&read, c.desk.Types())
 	return &page{Name: "confirm", Title: "Undo operation " + o.ID.String(), Body: confirmBody{
 		Question: fmt.Sprintf("Undo the %s of %s?", o.Kind, plural(o.Done, "task", "tasks")),
 		Explain: []string{"It was of " + which(o) + ".",

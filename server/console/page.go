@@ -64,7 +64,7 @@ func (c *Console) handle(pattern string, h http.Handler) {
 func (c *Console) open(pattern string, h handler) {
 	c.handle(pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		ctx, cancel := context.WithTimeout(intake.As(r.Context(), intake.ByConsole), handleFor)
+		ctx, cancel := context.WithTimeout(intake.WithActor(r.Context(), intake.ByConsole), handleFor)
 		defer cancel()
 		var p *page
 		var err error

@@ -14,7 +14,6 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -33,7 +32,7 @@ func everyPage(jobID, deadID task.Task, operation string) []string {
 func filled(t testing.TB) (f *fake, pages []string) {
 	f = newFake(t)
 	pending, dead := f.submitted(t, 1), f.died(t, 2, "connection refused")
-	got, err := f.desk.DiscardDead(t.Context(), intake.ChangeDead{Dead: intake.Dead{BizType: "coupon"}, Rate: 1})
+	got, err := f.desk.DiscardDead(t.Context(), api.DeadRequest{BizType: "coupon", Rate: 1})
 	require.NoError(t, err)
 	return f, everyPage(pending, dead, fmt.Sprint(got.Operation))
 }
@@ -115,9 +114,9 @@ func TestAssets(t *testing.T) {
 func TestNoGETChangesAnything(t *testing.T) {
 	f, pages := filled(t)
 	tasks := func() string {
-		var all []task.Task
-		for _, status := range []task.Status{task.Pending, task.Processed, task.Cancelled, task.Dead} {
-			p, err := f.desk.ListAll(t.Context(), intake.ListAll{Status: status})
+		var all []api.Task
+		for _, status := range []string{"pending", "processed", "cancelled", "dead"} {
+			p, err := f.desk.ListAll(t.Context(), api.ListAll{Status: status})
 			require.NoError(t, err)
 			all = append(all, p.Tasks...)
 		}
@@ -126,7 +125,7 @@ func TestNoGETChangesAnything(t *testing.T) {
 	operations := func() string {
 		list, err := f.desk.Operations(t.Context(), 0)
 		require.NoError(t, err)
-		return fmt.Sprint(intake.OperationsOf(list, f.desk.Types()))
+		return fmt.Sprint(list)
 	}
 	before, operated, audited := tasks(), operations(), len(f.audit(t))
 	var acts []string
@@ -165,15 +164,15 @@ func TestForeignPostsAreRefused(t *testing.T) {
 func TestHTMLIsInert(t *testing.T) {
 	const evil = `"><img src=x onerror=alert(1)>'</script><script>alert(2)</script>{{.}}`
 	f := newFake(t, task.BizType{ID: 1, Name: "order_close"}, task.BizType{ID: 2, Name: evil})
-	pending := f.submitted(t, 0, func(s *intake.Submit) { s.BizKey, s.Attribute, s.DedupKey, s.BizType = evil, evil, evil[:60], evil })
+	pending := f.submitted(t, 0, func(s *api.Submit) { s.BizKey, s.Attribute, s.DedupKey, s.BizType = evil, evil, evil[:60], evil })
 	dead := f.died(t, 3, evil)
 	f.fails(t, pending.JobID, task.Pending, "first "+evil)
 	f.fails(t, pending.JobID, task.Pending, evil)
 	require.Contains(t, f.get(t, at(pending.JobID)), "first &#34;&gt;&lt;img")
-	_, err := f.center.Pause(t.Context(), evil, api.PauseRequest{Reason: evil})
+	_, err := f.desk.Pause(t.Context(), evil, api.AskPause{Reason: evil})
 	require.NoError(t, err)
 	f.desk.Record(t.Context(), entry(evil))
-	_, err = f.desk.RedriveDead(t.Context(), intake.ChangeDead{Dead: intake.Dead{BizType: evil, Error: evil}, Rate: 1})
+	_, err = f.desk.RedriveDead(t.Context(), api.DeadRequest{BizType: evil, Error: evil, Rate: 1})
 	require.NoError(t, err)
 	f.center.say(console.NodePulse{Name: evil, Address: evil, Partitions: []int{1}, Pulse: api.Pulse{Ready: true, Degraded: []string{evil},
 		BizTypes: []api.PulseType{{Name: evil, Overdue: 3, Oldest: 99}}, Databases: []api.PulseServer{{Fault: evil}}, Clocks: []api.PulseClock{{Of: evil, Name: evil, Ahead: 1}}}},
@@ -234,7 +233,7 @@ func TestWrongInput(t *testing.T) {
 		{at(got.JobID) + "/reschedule", "action_time: ", "action_time", "2001-01-01T00:00:00Z"},
 		{at(got.JobID) + "/cancel", "if_match: ", "if_match", "x"},
 		{"/console/types/order_close/pause", "until: ", "until", "soon"},
-		{"/console/types/order_close/pause", "reason: ", "reason", "too long"},
+		{"/console/types/order_close/pause", "reason: ", "reason", strings.Repeat("x", 256)},
 		{"/console/dead/redrive", "rate: ", "rate", "fast"},
 		{"/console/dead/discard", "since: ", "since", "x"},
 	} {
@@ -287,8 +286,8 @@ func TestManyTypes(t *testing.T) {
 func TestFind(t *testing.T) {
 	f := newFake(t)
 	due := time.Now().Add(3 * time.Hour).UTC().Truncate(time.Second)
-	mine := f.submitted(t, 7, func(s *intake.Submit) { s.DedupKey, s.When = "k 1", intake.At(due) })
-	text := f.submitted(t, 0, func(s *intake.Submit) { s.BizKey = "6f1c-é" })
+	mine := f.submitted(t, 7, func(s *api.Submit) { s.DedupKey, s.ActionTime = "k 1", due })
+	text := f.submitted(t, 0, func(s *api.Submit) { s.BizKey = "6f1c-é" })
 	for i := range uint64(120) {
 		f.submitted(t, 100+i)
 	}

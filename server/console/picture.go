@@ -111,12 +111,12 @@ func (c *Console) look(ctx context.Context) (*picture, error) {
 	if last := c.picture.last; last != nil && time.Since(last.At) < c.cfg.Tick/2 { // At has a monotonic reading
 		return last, nil
 	}
-	types, err := c.cfg.Center.BizTypes(ctx)
+	types, err := c.cfg.Status.BizTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
 	at := time.Now()
-	p := summarize(c.cfg.Center.Pulses(ctx), types)
+	p := summarize(c.cfg.Status.Pulses(ctx), types)
 	p.At = at
 	c.picture.last = p
 	return p, nil

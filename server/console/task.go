@@ -18,7 +18,6 @@ import (
 
 type taskBody struct {
 	api.Task
-	ETag     string
 	Why      api.Why
 	Story    []storyLine
 	Late     string // how late it is, or was; empty: it is not
@@ -59,37 +58,35 @@ var didTask = map[string]string{
 }
 
 func (c *Console) taskPage(ctx context.Context, jobID uint64) (*page, error) {
-	t, err := c.desk.Get(ctx, jobID)
+	t, err := c.center.Get(ctx, jobID)
 	if err != nil {
 		return nil, err
 	}
-	b := &taskBody{Task: api.From(t, c.desk.Types().NameOf(t.BizType)), ETag: api.ETag(&t), Pending: t.Status == task.Pending,
-		Dead: t.Status == task.Dead}
-	if kind, ok := c.desk.Types().ByID(t.BizType); ok {
+	b := &taskBody{Task: t, Pending: t.Status == task.Pending.String(), Dead: t.Status == task.Dead.String()}
+	if kind, ok := c.center.Types().ByName(t.BizType); ok {
 		b.TypeIs, b.MostRuns = &kind, kind.MaxRetries+1
 	}
-	if r, runs := c.desk.Running(ctx, t); runs {
-		b.Running = r.Wire()
-	}
-	if b.Why, err = c.desk.Why(ctx, jobID); err != nil {
+	if b.Why, err = c.center.Why(ctx, jobID); err != nil {
 		b.Why = api.Why{Because: []string{"nobody can say now: " + err.Error()}}
 	}
-	b.buildTimeline(t, c.cfg.Now())
+	b.buildTimeline(c.cfg.Now())
 	return &page{Name: "task", Title: "Task " + b.JobID.String(), Body: b}, nil
 }
 
 // buildTimeline makes the story of a task from its row.
-func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
+func (b *taskBody) buildTimeline(now time.Time) {
 	add := func(at time.Time, mood, what, text string) {
 		if at.After(now) {
 			mood = "future"
 		}
 		b.Story = append(b.Story, storyLine{at, what, text, mood})
 	}
-	promised := t.Promised()
-	b.IsMoved = !promised.Equal(t.ActionTime)
-	add(t.Created, "", "Submitted", "")
-	lastError, isTold := b.addRuns(t, add)
+	t := &b.Task
+	status, _ := task.ParseStatus(t.Status)
+	promised, modified := t.DueTime.Time(), t.Modified.Time()
+	b.IsMoved = !promised.Equal(t.ActionTime.Time())
+	add(t.Created.Time(), "", "Submitted", "")
+	lastError, isTold := b.addRuns(add)
 	add(promised, "", "Due: the promised time", "")
 	tries := plural(t.Attempts, "failed run", "failed runs")
 	if b.TypeIs != nil {
@@ -97,25 +94,25 @@ func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
 	}
 	isReason := lastError == "expired" || lastError == "coalesced" || strings.HasPrefix(lastError, "discarded") // of a cancel that no person asked for
 	switch {
-	case isTold || t.Status == task.Dead || t.Status == task.Cancelled && isReason || t.Attempts == 0 && lastError == "":
-	case t.Status == task.Pending:
-		add(t.Modified, "warn", "Last change: "+tries, lastError)
+	case isTold || b.Dead || status == task.Cancelled && isReason || t.Attempts == 0 && lastError == "":
+	case b.Pending:
+		add(modified, "warn", "Last change: "+tries, lastError)
 	default:
 		add(time.Time{}, "warn", tries, lastError)
 	}
-	switch t.Status {
+	switch status {
 	case task.Pending:
-		b.tellPending(t, now, add)
+		b.addPending(now, add)
 	case task.Processed:
-		add(t.Modified, "ok", "Processed, and recorded", "")
-		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, t.Modified.Sub(promised))))
+		add(modified, "ok", "Processed, and recorded", "")
+		b.Late = fmt.Sprintf("Recorded as processed %s after the promised time, its run included.", span(max(0, modified.Sub(promised))))
 	case task.Cancelled:
 		if !isReason {
 			lastError = ""
 		}
-		add(t.Modified, "", "Cancelled: it never fires", lastError)
+		add(modified, "", "Cancelled: it never fires", lastError)
 	case task.Dead:
-		add(t.Modified, "bad", "Dead, after "+tries, lastError)
+		add(modified, "bad", "Dead, after "+tries, lastError)
 	}
 	slices.SortStableFunc(b.Story, func(x, y storyLine) int {
 		if x.At.IsZero() || y.At.IsZero() {
@@ -123,13 +120,15 @@ func (b *taskBody) buildTimeline(t task.Task, now time.Time) {
 		}
 		return x.At.Compare(y.At)
 	})
-	b.NewTime = forInput(later(t.ActionTime, now))
+	if b.NewTime = forInput(now); t.ActionTime.Time().After(now) {
+		b.NewTime = forInput(t.ActionTime.Time())
+	}
 }
 
 // addRuns adds each failed run that the row still has. It returns the last error, empty if it is that of the last run added,
 // and whether attempts and last_error say nothing beyond this run.
-func (b *taskBody) addRuns(t task.Task, add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
-	lastError = t.LastError
+func (b *taskBody) addRuns(add func(at time.Time, mood, what, text string)) (lastError string, isTold bool) {
+	lastError = b.LastError
 	var before int
 	for i, r := range b.Why.FailedRuns {
 		what := fmt.Sprintf("Run %d failed", r.Attempt)
@@ -138,19 +137,19 @@ func (b *taskBody) addRuns(t task.Task, add func(at time.Time, mood, what, text 
 			what += "; the errors of earlier runs are not kept"
 		case i > 0 && r.Attempt <= before:
 			what += ", counted anew"
-		case last && r.Attempt == t.Attempts && b.TypeIs != nil && t.Status != task.Dead:
+		case last && r.Attempt == b.Attempts && b.TypeIs != nil && !b.Dead:
 			what = fmt.Sprintf("Run %d of at most %d failed", r.Attempt, b.MostRuns)
 		}
 		add(r.At.Time(), "warn", what, r.Error)
-		before, isTold = r.Attempt, r.Attempt == t.Attempts && r.Error == t.LastError
-		if lastError = t.LastError; r.Error == lastError {
+		before, isTold = r.Attempt, r.Attempt == b.Attempts && r.Error == b.LastError
+		if lastError = b.LastError; r.Error == lastError {
 			lastError = ""
 		}
 	}
 	return lastError, isTold
 }
 
-func (b *taskBody) tellPending(t task.Task, now time.Time, add func(at time.Time, mood, what, text string)) {
+func (b *taskBody) addPending(now time.Time, add func(at time.Time, mood, what, text string)) {
 	if b.Running != nil {
 		where := "on node " + b.Running.Node
 		if b.Running.Node == "" {
@@ -161,34 +160,26 @@ func (b *taskBody) tellPending(t task.Task, now time.Time, add func(at time.Time
 	}
 	if b.IsMoved {
 		what := "Runs again at this time"
-		if t.Attempts == 0 {
+		if b.Attempts == 0 {
 			what = "Runs at this time"
 		}
-		add(t.ActionTime, "", what, "")
+		add(b.ActionTime.Time(), "", what, "")
 	}
-	if late := now.Sub(t.Promised()); late > 0 {
+	if late := now.Sub(b.DueTime.Time()); late > 0 {
 		b.Late = fmt.Sprintf("It is late: promised %s ago.", span(late))
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // ifMatch is the state of the task that somebody has seen; without it there is no condition.
-func (f *form) ifMatch() []string {
+func (f *form) ifMatch() []api.ChangeOption {
 	etag := f.text("if_match")
 	if etag == "" {
 		return nil
 	}
-	tags, err := api.ParseIfMatch([]string{etag})
-	if err != nil {
+	if _, err := api.ParseIfMatch([]string{etag}); err != nil {
 		f.wrong("if_match", "%v", err)
 	}
-	return tags
+	return []api.ChangeOption{func(c *api.Condition) { c.IfMatch = []string{etag} }}
 }
 
 type confirmBody struct {
@@ -207,17 +198,16 @@ func (c *Console) askCancel(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.desk.Get(r.Context(), jobID)
+	t, err := c.center.Get(r.Context(), jobID)
 	if err != nil {
 		return nil, err
 	}
 	at := taskPath(jobID)
 	return &page{Name: "confirm", Title: "Cancel task " + strconv.FormatUint(jobID, 10), Body: confirmBody{
 		Question: "Cancel this task?",
-		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", c.desk.Types().NameOf(t.BizType),
-			api.BizID{Number: t.BizID, Key: t.BizKey}, api.Time(t.ActionTime)),
+		Explain: []string{fmt.Sprintf("It is of type %s, with biz_id %s, and is due at %s.", t.BizType, t.BizID, t.ActionTime),
 			"A cancelled task never fires. There is no way back."},
-		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {api.ETag(&t)}},
+		Button: "Cancel", Action: at + "/cancel", Back: at, Keep: "Keep the task", Danger: true, Fields: url.Values{"if_match": {t.ETag}},
 	}}, nil
 }
 
@@ -225,16 +215,17 @@ func taskPath(jobID uint64) string { return "/console/tasks/" + strconv.FormatUi
 
 // change makes a change of a task. What it was is in the audit, also where the API's would not be: this is a person's act.
 func (c *Console) change(r *http.Request, did string,
-	act func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error)) (*page, error) {
+	act func(ctx context.Context, jobID uint64, f *form, ifMatch []api.ChangeOption) (store.AuditEntry, error)) (*page, error) {
 	jobID, err := id(r, "job_id")
 	if err != nil {
 		return nil, err
 	}
 	f := formOf(r)
-	if f.err != nil {
-		return nil, f.err
+	var entry store.AuditEntry
+	ifMatch := f.ifMatch()
+	if err = f.err; err == nil {
+		entry, err = act(r.Context(), jobID, f, ifMatch)
 	}
-	entry, err := act(r.Context(), jobID, f)
 	if err != nil {
 		status, text := c.explain(r, err)
 		p, unread := c.taskPage(r.Context(), jobID)
@@ -246,58 +237,48 @@ func (c *Console) change(r *http.Request, did string,
 	}
 	if entry.Action != "" {
 		entry.Actor, entry.Target, entry.Count = intake.ByConsole, strconv.FormatUint(jobID, 10), 1
-		c.desk.Record(r.Context(), entry)
+		c.center.Record(r.Context(), entry)
 	}
 	return see(taskPath(jobID) + "?did=" + did), nil
 }
 
 func (c *Console) cancel(r *http.Request) (*page, error) {
-	return c.change(r, "cancel", func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error) {
-		tags := f.ifMatch()
-		if f.err != nil {
-			return store.AuditEntry{}, f.err
-		}
-		return store.AuditEntry{Action: "cancel"}, c.desk.CancelIf(ctx, jobID, tags)
+	return c.change(r, "cancel", func(ctx context.Context, jobID uint64, f *form, ifMatch []api.ChangeOption) (store.AuditEntry, error) {
+		return store.AuditEntry{Action: "cancel"}, c.center.Cancel(ctx, jobID, ifMatch...)
 	})
 }
 
 func (c *Console) reschedule(r *http.Request) (*page, error) {
-	return c.change(r, "reschedule", func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error) {
-		at, delay, tags := f.time("action_time"), f.duration("delay"), f.ifMatch()
-		if at.IsZero() && f.text("delay") == "" {
+	return c.change(r, "reschedule", func(ctx context.Context, jobID uint64, f *form, ifMatch []api.ChangeOption) (store.AuditEntry, error) {
+		change := api.Change{ActionTime: f.time("action_time")}
+		if delay := f.duration("delay"); f.text("delay") != "" {
+			change = api.Change{Delay: &delay}
+		}
+		if change == (api.Change{}) {
 			f.wrong("action_time", "is missing; give a time, or a delay")
 		}
 		if f.err != nil {
 			return store.AuditEntry{}, f.err
 		}
-		when := intake.At(at)
-		if f.text("delay") != "" {
-			when = intake.In(delay)
-		}
-		t, err := c.desk.Reschedule(ctx, jobID, intake.Change{When: &when, IfMatch: tags})
-		return store.AuditEntry{Action: "reschedule", Detail: "to " + api.Time(t.ActionTime).String()}, err
+		return c.moveTo(ctx, jobID, change, ifMatch, "")
 	})
 }
 
 func (c *Console) runNow(r *http.Request) (*page, error) {
-	return c.change(r, "run-now", func(ctx context.Context, jobID uint64, f *form) (store.AuditEntry, error) {
-		tags := f.ifMatch()
-		if f.err != nil {
-			return store.AuditEntry{}, f.err
-		}
-		now := intake.In(0)
-		t, err := c.desk.Reschedule(ctx, jobID, intake.Change{When: &now, IfMatch: tags})
-		return store.AuditEntry{Action: "reschedule", Detail: "run now, to " + api.Time(t.ActionTime).String()}, err
+	return c.change(r, "run-now", func(ctx context.Context, jobID uint64, f *form, ifMatch []api.ChangeOption) (store.AuditEntry, error) {
+		return c.moveTo(ctx, jobID, api.Change{Delay: new(time.Duration)}, ifMatch, "run now, ")
 	})
 }
 
+func (c *Console) moveTo(ctx context.Context, jobID uint64, change api.Change, ifMatch []api.ChangeOption,
+	how string) (store.AuditEntry, error) {
+	t, err := c.center.Reschedule(ctx, jobID, change, ifMatch...)
+	return store.AuditEntry{Action: "reschedule", Detail: how + "to " + t.ActionTime.String()}, err
+}
+
 func (c *Console) redrive(r *http.Request) (*page, error) {
-	return c.change(r, "redrive", func(ctx context.Context, jobID uint64, f *form) (entry store.AuditEntry, err error) {
-		tags := f.ifMatch()
-		if f.err != nil {
-			return entry, f.err
-		}
-		_, err = c.desk.RedriveIf(ctx, jobID, tags) // which writes the audit itself
-		return entry, err
+	return c.change(r, "redrive", func(ctx context.Context, jobID uint64, f *form, ifMatch []api.ChangeOption) (none store.AuditEntry, err error) {
+		_, err = c.center.Redrive(ctx, jobID, ifMatch...) // which writes the audit itself
+		return none, err
 	})
 }

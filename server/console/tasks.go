@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -37,7 +35,7 @@ type tasksBody struct {
 const namesMost = 200
 
 func (c *Console) typeNames() (names []string) {
-	all := c.desk.Types().All()
+	all := c.center.Types().All()
 	if len(all) > namesMost {
 		return nil
 	}
@@ -48,10 +46,7 @@ func (c *Console) typeNames() (names []string) {
 	return names
 }
 
-// failing is what a filter calls the pending tasks that have failed runs.
-const failing = "failing"
-
-var statuses = []string{"pending", failing, "processed", "cancelled", "dead"}
+var statuses = []string{"pending", api.Failing, "processed", "cancelled", "dead"}
 
 func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
@@ -69,13 +64,13 @@ func (c *Console) tasks(r *http.Request) (*page, error) {
 		}
 	}
 	if found != 0 {
-		return see("/console/tasks/" + strconv.FormatUint(found, 10)), nil
+		return see(taskPath(uint64(found))), nil
 	}
 	return p, nil
 }
 
 // find looks tasks up in the way that the fields allow. A single task is found by its job_id.
-func (c *Console) find(ctx context.Context, f *form, b *tasksBody, from, to time.Time) (found uint64, err error) {
+func (c *Console) find(ctx context.Context, f *form, b *tasksBody, from, to time.Time) (found api.ID, err error) {
 	switch {
 	case f.err != nil:
 		return 0, f.err
@@ -84,14 +79,14 @@ func (c *Console) find(ctx context.Context, f *form, b *tasksBody, from, to time
 		if err != nil {
 			return 0, &task.FieldError{Field: "job_id", Message: err.Error()}
 		}
-		t, err := c.desk.Get(ctx, uint64(jobID))
+		t, err := c.center.Get(ctx, uint64(jobID))
 		return t.JobID, err
 	case b.DedupKey != "":
 		number, key, err := task.ParseBizID(b.BizID)
 		if err != nil {
 			return 0, &task.FieldError{Field: "biz_id", Message: "a dedup_key goes with a biz_type and a biz_id: " + err.Error()}
 		}
-		t, err := c.desk.ByKey(ctx, intake.Key{BizType: b.BizType, BizID: number, BizKey: key, DedupKey: b.DedupKey})
+		t, err := c.center.GetByKey(ctx, api.Key{BizType: b.BizType, BizID: number, BizKey: key, DedupKey: b.DedupKey})
 		return t.JobID, err
 	case b.BizID != "":
 		return 0, c.ofBizID(ctx, f, b)
@@ -104,37 +99,28 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 	if err != nil {
 		return &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
-	if b.Status == failing {
+	if b.Status == api.Failing {
 		return &task.FieldError{Field: "status", Message: "failing goes with a type, or alone; choose pending for a biz_id"}
 	}
-	status, err := intake.StatusOf(b.Status)
-	if err != nil {
-		return err
-	}
-	after, asOf, err := intake.CursorOf(api.ListTasks, f.text("cursor"))
-	if err != nil {
-		return err
-	}
-	ask := intake.List{BizID: number, BizKey: key, BizType: b.BizType, Status: status, After: after, AsOf: asOf, Limit: rowsPerPage}
-	got, err := c.desk.List(ctx, ask)
+	ask := api.List{BizID: number, BizKey: key, BizType: b.BizType, Status: b.Status, Limit: rowsPerPage, Cursor: f.text("cursor")}
+	shown, err := c.center.List(ctx, ask)
 	if err != nil {
 		return err
 	}
 	b.Words = "Tasks of this biz_id in the order of their submission."
-	if status != nil {
+	if b.Status != "" {
 		b.Words = fmt.Sprintf("Tasks of this biz_id with status %s, in the order of their submission.", b.Status)
 	}
-	if status != nil && b.First && len(got.Tasks) == 0 { // an id is given, so its tasks must not look lost because of the status
-		ask.Status = nil
-		if got, err = c.desk.List(ctx, ask); err != nil {
+	if b.Status != "" && b.First && len(shown.Tasks) == 0 { // an id is given, so its tasks must not look lost because of the status
+		ask.Status = ""
+		if shown, err = c.center.List(ctx, ask); err != nil {
 			return err
 		}
-		if len(got.Tasks) > 0 {
+		if len(shown.Tasks) > 0 {
 			b.Words = fmt.Sprintf("No task of this biz_id is %s. These are all of its tasks, in the order of their submission.", b.Status)
 			b.Status = ""
 		}
 	}
-	shown := got.Wire(c.desk.Types(), api.ListTasks)
 	b.Tasks = shown.Tasks
 	b.next(shown.NextCursor)
 	return nil
@@ -145,38 +131,24 @@ func (c *Console) walk(ctx context.Context, f *form, b *tasksBody, from, to time
 	if b.Status == "" {
 		b.Status = "pending"
 	}
-	ask := intake.ListAll{BizType: b.BizType, From: from, To: to, Failed: b.Status == failing}
-	if !ask.Failed {
-		status, err := intake.StatusOf(b.Status)
-		if err != nil {
-			return err
-		}
-		ask.Status = *status
-	}
-	var err error
-	if ask.After, err = intake.PlaceOf(f.text("cursor")); err != nil {
-		return err
-	}
-	var list intake.AllPage
+	ask := api.ListAll{BizType: b.BizType, Status: b.Status, From: from, To: to, Cursor: f.text("cursor")}
 	begun := time.Now()
 	for range walksAPage {
-		ask.Limit = rowsPerPage - len(list.Tasks)
-		more, err := c.desk.ListAll(ctx, ask)
+		ask.Limit = rowsPerPage - len(b.Tasks)
+		more, err := c.center.ListAll(ctx, ask)
 		if err != nil {
 			return err
 		}
-		list.Tasks, list.Next = append(list.Tasks, more.Tasks...), more.Next
-		if list.Next == nil || len(list.Tasks) == rowsPerPage || time.Since(begun) > walkFor {
+		b.Tasks, ask.Cursor = append(b.Tasks, more.Tasks...), more.NextCursor
+		if ask.Cursor == "" || len(b.Tasks) == rowsPerPage || time.Since(begun) > walkFor {
 			break
 		}
-		ask.After = *list.Next
 	}
-	shown := list.Wire(c.desk.Types())
-	b.Tasks, b.Words = shown.Tasks, fmt.Sprintf("Tasks with status %s, table by table, in each by action_time.", b.Status)
-	if ask.Failed {
+	b.Words = fmt.Sprintf("Tasks with status %s, table by table, in each by action_time.", b.Status)
+	if b.Status == api.Failing {
 		b.Words = "Pending tasks whose last run failed, table by table, in each by the time of the next run."
 	}
-	b.next(shown.NextCursor)
+	b.next(ask.Cursor)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/timeoutcenter/toc/api"
@@ -46,7 +45,7 @@ func (c *Console) types(r *http.Request) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	types, err := c.cfg.Center.BizTypes(r.Context())
+	types, err := c.cfg.Status.BizTypes(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +153,11 @@ var didType = map[string]string{
 }
 
 func (c *Console) typeBody(ctx context.Context, name string) (*typeBody, error) {
-	kind, ok := c.desk.Types().ByName(name)
+	kind, ok := c.center.Types().ByName(name)
 	if !ok {
 		return nil, task.ErrNotFound
 	}
-	all, err := c.cfg.Center.BizTypes(ctx)
+	all, err := c.cfg.Status.BizTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +169,7 @@ func (c *Console) typeBody(ctx context.Context, name string) (*typeBody, error) 
 	if err != nil {
 		return nil, err
 	}
-	b := &typeBody{BizType: all[at], Kind: kind, Node: c.cfg.Node, Counted: c.cfg.Center.OfType(kind)}
+	b := &typeBody{BizType: all[at], Kind: kind, Node: c.cfg.Node, Counted: c.cfg.Status.OfType(kind)}
 	for _, l := range p.Types {
 		if l.Name == name {
 			b.Load = l
@@ -278,23 +277,21 @@ func quantileOf(d metrics.Distribution, q float64) float64 {
 func (c *Console) pause(r *http.Request) (*page, error) {
 	f := formOf(r)
 	f.only("reason", "until", "for")
-	ask := api.PauseRequest{Reason: f.text("reason")}
-	if until := f.time("until"); !until.IsZero() {
-		ask.Until = &until
-	} else if d := f.duration("for"); d > 0 {
-		ask.Until = new(c.cfg.Now().Add(d))
+	ask := api.AskPause{Reason: f.text("reason"), Until: f.time("until")}
+	if d := f.duration("for"); d > 0 && ask.Until.IsZero() {
+		ask.Until = c.cfg.Now().Add(d)
 	}
 	if f.err != nil {
 		return c.typeWrong(r, f.err)
 	}
-	if _, err := c.cfg.Operator.Pause(r.Context(), r.PathValue("name"), ask); err != nil {
+	if _, err := c.center.Pause(r.Context(), r.PathValue("name"), ask); err != nil {
 		return c.typeWrong(r, err)
 	}
 	return see(typePath(r.PathValue("name")) + "?did=pause"), nil
 }
 
 func (c *Console) resume(r *http.Request) (*page, error) {
-	if _, err := c.cfg.Operator.Resume(r.Context(), r.PathValue("name")); err != nil {
+	if _, err := c.center.Resume(r.Context(), r.PathValue("name")); err != nil {
 		return c.typeWrong(r, err)
 	}
 	return see(typePath(r.PathValue("name")) + "?did=resume"), nil
@@ -308,11 +305,11 @@ func (c *Console) retry(r *http.Request) (*page, error) {
 	if f.err != nil {
 		return c.typeWrong(r, f.err)
 	}
-	started, err := c.desk.RetryFailing(r.Context(), r.PathValue("name"), rate)
+	started, err := c.center.Retry(r.Context(), r.PathValue("name"), rate)
 	if err != nil {
 		return c.typeWrong(r, err)
 	}
-	return see("/console/operations?did=retry#operation-" + strconv.FormatUint(started.Operation, 10)), nil
+	return see("/console/operations?did=retry#operation-" + started.Operation.String()), nil
 }
 
 func typePath(name string) string { return "/console/types/" + url.PathEscape(name) }

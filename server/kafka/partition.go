@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -192,7 +192,7 @@ func (p *partition) takeOver() {
 }
 
 // takesOver reports whether a request alone decides about its key's task, in the place of all earlier requests.
-func (q *request) takesOver() bool { return q.cancel || q.submit.OnDuplicate == intake.Move }
+func (q *request) takesOver() bool { return q.cancel || q.submit.OnDuplicate == api.Move }
 
 const (
 	idle      = time.Hour   // how long to wait when there is nothing to do
@@ -236,8 +236,8 @@ func (p *partition) choose(now time.Time) (step []*entry, wait time.Duration) {
 }
 
 // newestOf is the index of the last record of each key that takes over.
-func newestOf(open []*entry) map[intake.Key]int {
-	newest := make(map[intake.Key]int)
+func newestOf(open []*entry) map[api.Key]int {
+	newest := make(map[api.Key]int)
 	for i, e := range open {
 		if !e.settled && e.refusal == nil && e.request.takesOver() {
 			newest[e.request.key()] = i
@@ -283,14 +283,19 @@ func (p *partition) settle(step []*entry, end time.Time) {
 	}
 	_ = cancels.Wait()
 	submits = p.settleRepeated(ctx, submits)
-	list := make([]intake.Submit, len(submits))
+	list := make([]api.Submit, len(submits))
 	for i, e := range submits {
 		list[i] = e.request.submit
-		list[i].When, list[i].Past = intake.At(e.request.at), cmp.Or(e.request.submit.Past, intake.Fire)
+		list[i].ActionTime, list[i].Now, list[i].Past = e.request.at, true, cmp.Or(e.request.submit.Past, api.Fire)
 	}
 	if len(list) > 0 {
-		for i, s := range p.reader.cfg.Service.SubmitBatch(ctx, list) {
-			p.note(submits[i], p.reader.repeated(ctx, &submits[i].request, s.Err))
+		results, err := p.reader.cfg.Service.SubmitBatch(ctx, list)
+		for i, e := range submits {
+			if err == nil && results[i].Err != nil {
+				p.note(e, p.reader.repeated(ctx, &e.request, results[i].Err.Cause))
+			} else {
+				p.note(e, err)
+			}
 		}
 	}
 	for _, e := range step {
@@ -311,11 +316,11 @@ func (p *partition) settleRepeated(ctx context.Context, submits []*entry) (rest 
 	looks.SetLimit(concurrentCancels)
 	isOpen := make([]bool, len(submits))
 	for i, e := range submits {
-		if isOpen[i] = e.request.submit.OnDuplicate != intake.Again; isOpen[i] {
+		if isOpen[i] = e.request.submit.OnDuplicate != api.Again; isOpen[i] {
 			continue
 		}
 		looks.Go(func() error {
-			t, err := p.reader.cfg.Service.ByKey(ctx, e.request.key())
+			t, err := p.reader.cfg.Service.GetByKey(ctx, e.request.key())
 			switch {
 			case err == nil && e.isStoredAs(&t):
 				p.note(e, nil)
@@ -337,8 +342,8 @@ func (p *partition) settleRepeated(ctx context.Context, submits []*entry) (rest 
 }
 
 // isStoredAs reports whether a task was made of this record: it is younger, and has its time and attribute.
-func (e *entry) isStoredAs(t *task.Task) bool {
-	return !t.Created.Before(e.record.Timestamp) && t.Promised().Equal(task.CeilMilli(e.request.at)) &&
+func (e *entry) isStoredAs(t *api.Task) bool {
+	return !t.Created.Time().Before(e.record.Timestamp) && t.DueTime.Time().Equal(task.CeilMilli(e.request.at)) &&
 		t.Attribute == e.request.submit.Attribute
 }
 
@@ -368,7 +373,7 @@ func (p *partition) replaces(step []*entry) map[*entry]bool {
 	if replaces == nil {
 		return nil
 	}
-	before := make(map[intake.Key]bool)
+	before := make(map[api.Key]bool)
 	for _, e := range p.open {
 		if e.settled || e.refusal != nil {
 			continue
@@ -384,7 +389,7 @@ func (p *partition) replaces(step []*entry) map[*entry]bool {
 
 // settleOlder settles the records that a newer one of their key has replaced. If the newer one was refused, they count again.
 func (p *partition) settleOlder() {
-	replaced := make(map[intake.Key]bool)
+	replaced := make(map[api.Key]bool)
 	for i := min(len(p.open), window) - 1; i >= 0; i-- {
 		e := p.open[i]
 		switch key := e.request.key(); {

@@ -23,17 +23,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/time/rate"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Service is the part of an intake.Service that a Reader uses.
+// Service is the part of an api.Center that a Reader uses.
 type Service interface {
-	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
-	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
-	Get(ctx context.Context, jobID uint64) (task.Task, error)
-	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
+	SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error)
+	GetByKey(ctx context.Context, k api.Key) (api.Task, error)
+	Get(ctx context.Context, jobID uint64) (api.Task, error)
+	Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error
 }
 
 // Config says what to read.
@@ -52,7 +52,7 @@ type Config struct {
 
 	Service Service
 	// Body reads the body of a submit, as POST /v1/tasks takes it. Its error is a task.FieldError.
-	Body func(value []byte) (intake.Submit, error)
+	Body func(value []byte) (api.Submit, error)
 	// Refused counts a refused record. Defaults to nothing.
 	Refused func(name string)
 	// Logger defaults to none.
@@ -269,9 +269,9 @@ func (r *Reader) admit(e *entry, now time.Time) (wait time.Duration) {
 
 // cancelTask cancels the task of a key. replaces: there was a record of this key that has not been stored.
 func (r *Reader) cancelTask(ctx context.Context, q *request, replaces bool) error {
-	t, err := r.cfg.Service.ByKey(ctx, q.key())
+	t, err := r.cfg.Service.GetByKey(ctx, q.key())
 	if err == nil {
-		err = r.cfg.Service.CancelIf(ctx, t.JobID, []string{t.Tag()}) // what was changed since is looked at again
+		err = r.cfg.Service.Cancel(ctx, uint64(t.JobID), api.IfMatch(t.ETag)) // what was changed since is looked at again
 	}
 	var conflict *task.ConflictError
 	switch {
@@ -295,7 +295,7 @@ func (r *Reader) repeated(ctx context.Context, q *request, err error) error {
 	if getErr != nil {
 		return getErr // looked at again later
 	}
-	if t.Attribute == q.submit.Attribute && !t.Promised().Before(q.at.Truncate(time.Millisecond)) {
+	if t.Attribute == q.submit.Attribute && !t.DueTime.Time().Before(q.at.Truncate(time.Millisecond)) {
 		return nil
 	}
 	return err

@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/processor/kafka"
@@ -39,7 +40,7 @@ const (
 // center is a store of tasks in memory, with the rules of a submit, in eight databases by biz_id.
 type center struct {
 	mu     sync.Mutex
-	tasks  map[intake.Key]*task.Task
+	tasks  map[api.Key]*task.Task
 	down   map[uint64]bool // databases
 	stored []uint64        // biz_ids, in the order in which they were stored
 	fired  []string        // attributes of what was stored or moved to at once
@@ -47,58 +48,59 @@ type center struct {
 }
 
 func newCenter() *center {
-	return &center{tasks: map[intake.Key]*task.Task{}, down: map[uint64]bool{}}
+	return &center{tasks: map[api.Key]*task.Task{}, down: map[uint64]bool{}}
 }
 
-func (c *center) SubmitBatch(_ context.Context, list []intake.Submit) []intake.Submitted {
+func (c *center) SubmitBatch(_ context.Context, list []api.Submit) ([]api.BatchResult, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	results := make([]intake.Submitted, len(list))
+	results := make([]api.BatchResult, len(list))
 	for i, s := range list {
-		results[i] = c.submit(s)
+		if err := c.submit(s); err != nil {
+			results[i].Err = api.NewBatchError(err)
+		}
 	}
-	return results
+	return results, nil
 }
 
-func (c *center) submit(s intake.Submit) intake.Submitted {
+func (c *center) submit(s api.Submit) error {
 	if c.down[s.BizID%8] {
-		return intake.Submitted{Err: intake.Unavailable("database %d is away", s.BizID%8)}
+		return intake.Unavailable("database %d is away", s.BizID%8)
 	}
 	if s.BizType != "order_close" {
-		return intake.Submitted{Err: &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%q is not configured", s.BizType)}}
+		return &task.FieldError{Field: "biz_type", Message: fmt.Sprintf("%q is not configured", s.BizType)}
 	}
-	at, _ := s.When.Moment()
+	at := s.ActionTime
 	if at.Before(time.Now()) {
-		if s.Past != intake.Fire {
-			return intake.Submitted{Err: &task.FieldError{Field: "action_time", Message: "has passed"}}
+		if s.Past != api.Fire {
+			return &task.FieldError{Field: "action_time", Message: "has passed"}
 		}
 		c.fired = append(c.fired, s.Attribute)
 	}
-	key := intake.Key{BizType: s.BizType, BizID: s.BizID, BizKey: s.BizKey, DedupKey: s.DedupKey}
+	key := api.Key{BizType: s.BizType, BizID: s.BizID, BizKey: s.BizKey, DedupKey: s.DedupKey}
 	first := c.tasks[key]
 	switch {
-	case first == nil, s.OnDuplicate == intake.Again && first.Status != task.Pending:
+	case first == nil, s.OnDuplicate == api.Again && first.Status != task.Pending:
 		c.lastID++
 		first = &task.Task{JobID: c.lastID, BizID: s.BizID, ActionTime: task.CeilMilli(at), Attribute: s.Attribute, Created: task.CeilMilli(time.Now())}
 		c.tasks[key] = first
 		c.stored = append(c.stored, s.BizID)
-		return intake.Submitted{Task: *first}
-	case s.OnDuplicate != intake.Move:
+	case s.OnDuplicate != api.Move:
 	case first.Status != task.Pending:
-		return intake.Submitted{Err: &task.ConflictError{JobID: first.JobID, Conflict: task.ConflictOf(first.Status)}}
+		return &task.ConflictError{JobID: first.JobID, Conflict: task.ConflictOf(first.Status)}
 	default:
 		first.ActionTime, first.Attribute = at, s.Attribute
 	}
-	return intake.Submitted{Task: *first, Duplicate: true}
+	return nil
 }
 
-func (c *center) ByKey(_ context.Context, k intake.Key) (task.Task, error) {
+func (c *center) GetByKey(_ context.Context, k api.Key) (api.Task, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.tasks[k]; t != nil {
-		return *t, nil
+		return shown(t), nil
 	}
-	return task.Task{}, task.ErrNotFound
+	return api.Task{}, task.ErrNotFound
 }
 
 func (c *center) find(id uint64) *task.Task {
@@ -110,16 +112,26 @@ func (c *center) find(id uint64) *task.Task {
 	return nil
 }
 
-func (c *center) Get(_ context.Context, id uint64) (task.Task, error) {
+func shown(t *task.Task) api.Task {
+	a := api.From(*t, "order_close")
+	a.ETag = api.ETag(t)
+	return a
+}
+
+func (c *center) Get(_ context.Context, id uint64) (api.Task, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.find(id); t != nil {
-		return *t, nil
+		return shown(t), nil
 	}
-	return task.Task{}, task.ErrNotFound
+	return api.Task{}, task.ErrNotFound
 }
 
-func (c *center) CancelIf(_ context.Context, id uint64, ifMatch []string) error {
+func (c *center) Cancel(_ context.Context, id uint64, opts ...api.ChangeOption) error {
+	ifMatch, err := api.ParseIfMatch(api.ConditionOf(opts).IfMatch)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.find(id)
@@ -134,7 +146,7 @@ func (c *center) CancelIf(_ context.Context, id uint64, ifMatch []string) error 
 }
 
 // set changes a task as a run or a hand does.
-func (c *center) set(k intake.Key, status task.Status) {
+func (c *center) set(k api.Key, status task.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tasks[k].Status = status
@@ -153,25 +165,25 @@ func (c *center) count() int {
 }
 
 // readBody reads what these tests write as a body.
-func readBody(value []byte) (intake.Submit, error) {
+func readBody(value []byte) (api.Submit, error) {
 	var b struct {
 		BizType  string
 		BizID    uint64
 		At       *time.Time
 		Delay    time.Duration
 		DedupKey string
-		Past     intake.Past
+		Past     string
 		Again    bool
 	}
 	if err := json.Unmarshal(value, &b); err != nil {
-		return intake.Submit{}, &task.FieldError{Message: err.Error()}
+		return api.Submit{}, &task.FieldError{Message: err.Error()}
 	}
-	s := intake.Submit{BizType: b.BizType, BizID: b.BizID, DedupKey: b.DedupKey, When: intake.In(b.Delay), Past: b.Past, Attribute: "from a body"}
+	s := api.Submit{BizType: b.BizType, BizID: b.BizID, DedupKey: b.DedupKey, Delay: b.Delay, Now: true, Past: b.Past, Attribute: "from a body"}
 	if b.Again {
-		s.OnDuplicate = intake.Again
+		s.OnDuplicate = api.Again
 	}
 	if b.At != nil {
-		s.When = intake.At(*b.At)
+		s.ActionTime = *b.At
 	}
 	return s, nil
 }
@@ -249,8 +261,8 @@ func order(key string, bizID uint64, value string, from time.Duration) *kgo.Reco
 		"toc-action-time", time.Now().Add(from).Format(time.RFC3339Nano))
 }
 
-func keyOf(bizID uint64, dedup string) intake.Key {
-	return intake.Key{BizType: "order_close", BizID: bizID, DedupKey: dedup}
+func keyOf(bizID uint64, dedup string) api.Key {
+	return api.Key{BizType: "order_close", BizID: bizID, DedupKey: dedup}
 }
 
 // settled waits until offset records of a partition are committed, and no record of r's waits.
@@ -358,13 +370,13 @@ func TestRecords(t *testing.T) {
 	defer s.mu.Unlock()
 	require.Len(t, s.tasks, len(good))
 	for _, want := range []struct {
-		key       intake.Key
+		key       api.Key
 		at        time.Time
 		attribute string
 	}{
 		{keyOf(1, "k1"), at, "a"}, {keyOf(2, "k2"), at, ""}, {keyOf(3, "k3"), at, "c"},
-		{intake.Key{BizType: "order_close", BizID: task.HashBizKey("007"), BizKey: "007", DedupKey: "k7"}, at, "a text"},
-		{intake.Key{BizType: "order_close", BizID: task.HashBizKey("order-5"), BizKey: "order-5", DedupKey: "order-5"}, at, "e"},
+		{api.Key{BizType: "order_close", BizID: task.HashBizKey("007"), BizKey: "007", DedupKey: "k7"}, at, "a text"},
+		{api.Key{BizType: "order_close", BizID: task.HashBizKey("order-5"), BizKey: "order-5", DedupKey: "order-5"}, at, "e"},
 		{keyOf(6, "own"), at, "from a body"},
 		{keyOf(8, "k8"), late, "h"},
 	} {
@@ -397,30 +409,30 @@ func TestKeys(t *testing.T) {
 		produce(t, p, records...)
 		sent += int64(len(records))
 	}
-	becomes := func(k intake.Key, what string, is func(one task.Task) bool) {
+	becomes := func(k api.Key, what string, is func(one api.Task) bool) {
 		t.Helper()
 		await.That(t, func() bool {
-			one, err := s.ByKey(t.Context(), k)
+			one, err := s.GetByKey(t.Context(), k)
 			return err == nil && is(one)
 		}, "%v is %s", k, what)
 	}
-	holds := func(k intake.Key, attribute string) {
+	holds := func(k api.Key, attribute string) {
 		t.Helper()
-		becomes(k, attribute, func(one task.Task) bool { return one.Attribute == attribute })
+		becomes(k, attribute, func(one api.Task) bool { return one.Attribute == attribute })
 	}
 	send(order("a", 1, "v1", time.Hour))
 	holds(keyOf(1, "a"), "v1")
 	send(order("a", 1, "v2", 2*time.Hour))
 	holds(keyOf(1, "a"), "v2")
 	send(null(order("a", 1, "", 0)))
-	becomes(keyOf(1, "a"), "cancelled", func(one task.Task) bool { return one.Status == task.Cancelled })
+	becomes(keyOf(1, "a"), "cancelled", func(one api.Task) bool { return one.Status == "cancelled" })
 	send(null(order("a", 1, "", 0))) // again: nothing is wrong
 
 	send(order("b", 1, "v1", time.Hour), order("b", 1, "v2", 2*time.Hour), order("b", 1, "v3", 3*time.Hour))
 	holds(keyOf(1, "b"), "v3")
 	send(order("c", 1, "v1", time.Hour), null(order("c", 1, "", 0)))
 	settled(t, r, p, 0, sent)
-	if one, err := s.ByKey(t.Context(), keyOf(1, "c")); err == nil { // else both came together, and there is nothing to store
+	if one, err := s.GetByKey(t.Context(), keyOf(1, "c")); err == nil { // else both came together, and there is nothing to store
 		require.Equal(t, task.Cancelled, one.Status)
 	}
 
@@ -527,7 +539,7 @@ type hung struct {
 	ended       chan error // why it did not store; nil: it did
 }
 
-func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted {
+func (h *hung) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
 	if list[0].Attribute != h.attribute {
 		return h.center.SubmitBatch(ctx, list)
 	}
@@ -535,11 +547,11 @@ func (h *hung) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.S
 	<-h.goOn
 	if ctx.Err() != nil {
 		h.ended <- ctx.Err()
-		return []intake.Submitted{{Err: intake.Unavailable("given up")}}
+		return nil, intake.Unavailable("given up")
 	}
-	stored := h.center.SubmitBatch(ctx, list)
+	stored, err := h.center.SubmitBatch(ctx, list)
 	h.ended <- nil
-	return stored
+	return stored, err
 }
 
 // A reader is cut off from its group while the store hangs, and another one takes its partition and a newer record over. What
@@ -571,7 +583,7 @@ func TestAReaderThatItsGroupHasGivenUp(t *testing.T) {
 	produce(t, p, order("a", 1, "v2", 2*time.Hour))
 	read(t, c, s)
 	stored := func() string {
-		one, err := s.ByKey(t.Context(), keyOf(1, "a"))
+		one, err := s.GetByKey(t.Context(), keyOf(1, "a"))
 		if err != nil {
 			return ""
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -28,14 +28,14 @@ const (
 
 // request is what a record asks for: a submit, or the cancel of the task that has its key.
 type request struct {
-	submit intake.Submit // its time is an absolute one
+	submit api.Submit // its time is an absolute one
 	at     time.Time
 	cancel bool
 }
 
 // key is the task that a request is about. Requests of one key apply in the order of their offsets.
-func (r *request) key() intake.Key {
-	return intake.Key{BizType: r.submit.BizType, BizID: r.submit.BizID, BizKey: r.submit.BizKey, DedupKey: r.submit.DedupKey}
+func (r *request) key() api.Key {
+	return api.Key{BizType: r.submit.BizType, BizID: r.submit.BizID, BizKey: r.submit.BizKey, DedupKey: r.submit.DedupKey}
 }
 
 // topicID is the id of a topic, or stands for it if the brokers have no ids.
@@ -58,7 +58,7 @@ func (ids *topicIDs) of(t kgo.FetchTopic, cluster string) (id topicID) {
 }
 
 // parse reads a record, or returns a task.FieldError.
-func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, error)) (request, error) {
+func parse(r *kgo.Record, topic topicID, readBody func([]byte) (api.Submit, error)) (request, error) {
 	headers := make(map[string]string, len(r.Headers))
 	for _, h := range r.Headers {
 		headers[h.Key] = string(h.Value)
@@ -75,7 +75,7 @@ func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, e
 		return q, err
 	}
 	if len(r.Key) > 0 {
-		q.submit.DedupKey, q.submit.OnDuplicate = string(r.Key), intake.Move
+		q.submit.DedupKey, q.submit.OnDuplicate = string(r.Key), api.Move
 	} else {
 		// The id of the topic, because offsets start again in a topic that was deleted and made again.
 		q.submit.DedupKey = fmt.Sprintf("k:%s:%d:%d", base64.RawURLEncoding.EncodeToString(topic[:]), r.Partition, r.Offset)
@@ -83,7 +83,7 @@ func parse(r *kgo.Record, topic topicID, readBody func([]byte) (intake.Submit, e
 	return q, nil
 }
 
-func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q request, err error) {
+func fromBody(r *kgo.Record, readBody func([]byte) (api.Submit, error)) (q request, err error) {
 	if r.Value == nil {
 		return q, &task.FieldError{Field: headerBizType,
 			Message: "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it"}
@@ -91,9 +91,8 @@ func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q re
 	if q.submit, err = readBody(r.Value); err != nil {
 		return q, err
 	}
-	at, ok := q.submit.When.Moment()
-	if !ok {
-		d, _ := q.submit.When.Delay()
+	at := q.submit.ActionTime
+	if d := q.submit.Delay; at.IsZero() {
 		if d < 0 {
 			return q, &task.FieldError{Field: "delay",
 				Message: fmt.Sprintf("%s is negative; give a delay from the record's timestamp, 0s or more", d)}
@@ -105,7 +104,7 @@ func fromBody(r *kgo.Record, readBody func([]byte) (intake.Submit, error)) (q re
 }
 
 func fromHeaders(r *kgo.Record, bizType string, headers map[string]string) (q request, err error) {
-	q = request{cancel: r.Value == nil, submit: intake.Submit{BizType: bizType, Attribute: string(r.Value)}}
+	q = request{cancel: r.Value == nil, submit: api.Submit{BizType: bizType, Attribute: string(r.Value)}}
 	id, ok := headers[headerBizID]
 	if !ok {
 		id = string(r.Key)

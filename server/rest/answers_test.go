@@ -1,7 +1,6 @@
 package rest_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -50,9 +49,7 @@ func TestIDsKeepAll64Bits(t *testing.T) {
 
 func TestTimesThatAreRight(t *testing.T) {
 	c, now := newCenter(t), time.Now()
-	h := rest.New(rest.Config{Status: calm{}, Desk: intake.New(intake.Config{
-		Store: c.store, Queue: c.queue, Layout: layout, Catalog: catalog(t), Observer: observer{}, Now: func() time.Time { return now },
-	})})
+	h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Now = func() time.Time { return now } })})
 	for _, body := range []string{
 		at(now.Add(-4 * time.Second)), at(now), at(now.AddDate(9, 11, 0)), badTime(`"delay":"0"`), badTime(`"delay":"0s"`),
 		badTime(`"delay":"1.5h"`), badTime(`"delay":"1h30m5s250ms"`), badTime(`"delay":"87600h"`), badTime(`"action_time":"2030-01-01T00:00:00-12:30"`),
@@ -105,10 +102,10 @@ func TestBatch(t *testing.T) {
 }
 
 func TestBatchOfTenThousand(t *testing.T) {
-	d := newFakeDesk(t)
+	d := newFakeCenter(t)
 	v := call(newFake(d), "POST", "/v1/tasks/batch", `{"tasks":[`+strings.Repeat(submitBody+",", 9_999)+submitBody+`]}`).read(t, 200)
 	require.Len(t, v["results"], 10_000)
-	require.EqualValues(t, 10_000, d.calls.Load())
+	require.EqualValues(t, 10_000, d.Calls.Load())
 }
 
 func TestListGoesThroughAllPages(t *testing.T) {
@@ -239,11 +236,11 @@ func TestStatusRoutes(t *testing.T) {
 // A task of a business type that was taken out of the configuration can still
 // be seen.
 func TestTaskOfAnUnknownType(t *testing.T) {
-	d := newFakeDesk(t)
+	c := newCenter(t)
+	id := c.submitted(t, 1)
 	types, err := task.NewTypes()
 	require.NoError(t, err)
-	d.types = types
-	var v map[string]any
-	require.NoError(t, json.Unmarshal(call(newFake(d), "GET", "/v1/tasks/5", "").Body.Bytes(), &v))
+	h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Catalog = task.NewCatalog(types) })})
+	v := call(h, "GET", "/v1/tasks/"+id, "").read(t, 200)
 	require.Equal(t, "1", v["biz_type"])
 }

@@ -11,48 +11,14 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
-	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// Desk takes tasks in and changes them; see intake.Service. Its errors are
-// task.FieldError, task.ConflictError, task.ChangedError, task.ErrNotFound and
-// task.ErrUnavailable; anything else is answered with 500.
-type Desk interface {
+// Center is the center in this process; see intake.Service. Errors that are not those of an api.Center are answered with 500.
+type Center interface {
+	api.Center
 	Types() *task.Types
-
-	Submit(ctx context.Context, s intake.Submit) (intake.Submitted, error)
-	SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted
-
-	Get(ctx context.Context, jobID uint64) (task.Task, error)
-	ByKey(ctx context.Context, k intake.Key) (task.Task, error)
-	Running(ctx context.Context, t task.Task) (intake.Running, bool)
-	Why(ctx context.Context, jobID uint64) (api.Why, error)
-	List(ctx context.Context, q intake.List) (intake.Page, error)
-	ListAll(ctx context.Context, q intake.ListAll) (intake.AllPage, error)
-
-	CancelIf(ctx context.Context, jobID uint64, ifMatch []string) error
-	Reschedule(ctx context.Context, jobID uint64, c intake.Change) (task.Task, error)
-
-	Forecast(ctx context.Context, q intake.Forecast) (intake.Forecasted, error)
-	ListDead(ctx context.Context, d intake.Dead, after uint64, limit int) (intake.Page, error)
-	DeadGroups(ctx context.Context, bizType string) (intake.DeadGroups, error)
-	RedriveIf(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error)
-	RedriveDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
-	DiscardDead(ctx context.Context, c intake.ChangeDead) (intake.ChangedDead, error)
-	RetryFailing(ctx context.Context, bizType string, rate float64) (intake.ChangedDead, error)
-
-	Operations(ctx context.Context, limit int) ([]store.Operation, error)
-	Operation(ctx context.Context, id uint64) (store.Operation, error)
-	StopOperation(ctx context.Context, id uint64) (store.Operation, error)
-	UndoOperation(ctx context.Context, id uint64) (store.Operation, error)
-
-	Audit(ctx context.Context, q intake.Audit) (intake.AuditPage, error)
-
-	Lease(ctx context.Context, q intake.Lease) (api.LeaseAnswer, error)
-	Settle(ctx context.Context, list []api.Settlement) ([]api.Settled, error)
-
+	FindLeased(ctx context.Context, id api.BizID, bizType, orKey string) ([]task.Task, error)
 	Wake(ctx context.Context, jobIDs []uint64) (taken int)
 }
 
@@ -62,12 +28,6 @@ type Status interface {
 	BizTypes(ctx context.Context) ([]api.BizType, error)
 	Ready(ctx context.Context) api.Readiness
 	Pulse(ctx context.Context) api.Pulse
-}
-
-// Operator changes business types. Its errors are those of a Desk; task.ErrNotFound stands for an unknown name.
-type Operator interface {
-	Pause(ctx context.Context, bizType string, p api.PauseRequest) (api.BizType, error)
-	Resume(ctx context.Context, bizType string) (api.BizType, error)
 }
 
 // Limits lends what this node does not use of the limits of business types; see limits.Limits.
@@ -93,10 +53,9 @@ func (noObserver) Answered(string, int, time.Duration) {}
 
 // Config is what the API works with.
 type Config struct {
-	Desk     Desk
-	Status   Status
-	Operator Operator
-	Limits   Limits // defaults to none
+	Center Center
+	Status Status
+	Limits Limits // defaults to none
 	// Unanswered lists the questions for leases that this node has asked another one and that have no answer. Nil: there is no other node.
 	Unanswered func(node string) []uint64
 
@@ -160,8 +119,7 @@ func (c Config) WithDefaults() Config {
 // handlers serves the routes.
 type handlers struct {
 	cfg    Config
-	desk   Desk
-	status Status
+	center Center
 	log    *slog.Logger
 	huma   huma.API
 	router *router
@@ -175,7 +133,7 @@ type handlers struct {
 // New makes the handler of all routes.
 func New(cfg Config) http.Handler {
 	cfg = cfg.WithDefaults()
-	a := &handlers{cfg: cfg, desk: cfg.Desk, status: cfg.Status, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg),
+	a := &handlers{cfg: cfg, center: cfg.Center, log: cfg.Logger, guarded: len(cfg.Tokens()) > 0, budget: newBudget(&cfg),
 		router: newRouter()}
 	a.huma = a.newHuma()
 	a.routes()

@@ -19,7 +19,7 @@ const submitBody = `{"biz_type":"order_close","biz_id":"1234567890123","delay":"
 
 // BenchmarkSubmit measures POST /v1/tasks with a desk that stores nothing.
 func BenchmarkSubmit(b *testing.B) {
-	h := rest.New(rest.Config{Desk: newFakeDesk(b), Status: calm{}})
+	h := rest.New(rest.Config{Center: newFakeCenter(b), Status: calm{}})
 
 	b.Run("recorder", func(b *testing.B) {
 		b.ReportAllocs()
@@ -90,7 +90,7 @@ func loopback(b *testing.B, h http.Handler) {
 
 // BenchmarkSubmitBatch measures a batch of 1,000.
 func BenchmarkSubmitBatch(b *testing.B) {
-	h := rest.New(rest.Config{Desk: newFakeDesk(b), Status: calm{}})
+	h := rest.New(rest.Config{Center: newFakeCenter(b), Status: calm{}})
 	var body bytes.Buffer
 	body.WriteString(`{"tasks":[` + submitBody)
 	for range 999 {

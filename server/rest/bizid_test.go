@@ -89,19 +89,21 @@ func TestDueTimeAndTimeout(t *testing.T) {
 // A task that runs is shown to run, and its tag is the one it had before.
 func TestWhereATaskRuns(t *testing.T) {
 	c := newCenter(t)
-	lane := c.queue.AddType(task.BizType{ID: 1})
-	t.Cleanup(c.queue.Close)
+	lane := c.Queue.AddType(task.BizType{ID: 1})
+	t.Cleanup(c.Queue.Close)
 	first := call(c, "POST", "/v1/tasks", bad(`"dedup_key":"k"`))
 	v := first.read(t, 201)
 	one := "/v1/tasks/" + v["job_id"].(string)
 	require.NotContains(t, call(c, "GET", one, "").read(t, 200), "running")
 
-	row, err := c.desk.ByKey(t.Context(), keyOf("42", "k"))
+	found, err := c.Service.GetByKey(t.Context(), keyOf("42", "k"))
+	require.NoError(t, err)
+	row, err := found.Task(1)
 	require.NoError(t, err)
 	due := row
 	due.ActionTime = time.Now().Add(-time.Second)
 	before := time.Now().Truncate(time.Millisecond)
-	c.queue.Offer(nil, queue.Item{Task: due, Partition: layout.Partition(layout.Shard(row.BizID))})
+	c.Queue.Offer(nil, queue.Item{Task: due, Partition: layout.Partition(layout.Shard(row.BizID))})
 	taken, err := lane.Take(t.Context(), 1)
 	require.NoError(t, err)
 	for _, target := range []string{one, "/v1/tasks/by-key?biz_type=order_close&biz_id=42&dedup_key=k"} {
@@ -119,7 +121,7 @@ func TestWhereATaskRuns(t *testing.T) {
 
 	c.moved(t, v["job_id"].(string), task.Processed)
 	require.NotContains(t, call(c, "GET", one, "").read(t, 200), "running", "only pending tasks run")
-	c.queue.Done(taken[0], row, false)
+	c.Queue.Done(taken[0], row, false)
 }
 
 // With on_duplicate a submit moves the task that has its key, if that is pending.

@@ -12,11 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
 )
 
 func TestContentTypes(t *testing.T) {
-	h := newFake(newFakeDesk(t))
+	h := newFake(newFakeCenter(t))
 	for _, right := range []string{
 		"application/json", "application/json; charset=utf-8", "Application/JSON;charset=UTF-8", `application/json; charset="utf-8"`, "",
 	} {
@@ -40,7 +41,7 @@ func TestContentTypes(t *testing.T) {
 
 // Whatever a caller would like, it gets JSON.
 func TestAccept(t *testing.T) {
-	h := newFake(newFakeDesk(t))
+	h := newFake(newFakeCenter(t))
 	for _, accept := range []string{"", "*/*", "application/json", "text/html", "application/cbor", "application/json;q=0", ";;,,q=", "a/b;q=9999999999999999999"} {
 		a := call(h, "GET", "/v1/tasks/1", "", "Accept", accept)
 		require.Equal(t, 200, a.Code, accept)
@@ -49,7 +50,7 @@ func TestAccept(t *testing.T) {
 }
 
 // serve runs the API on a real server with a small limit.
-func serve(t *testing.T, d *fakeDesk, maxBody int64) (addr string) {
+func serve(t *testing.T, d *fakecenter.Center, maxBody int64) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := rest.Server("", newFake(d, func(c *rest.Config) { c.MaxBody = maxBody }), slog.New(slog.DiscardHandler))
@@ -77,7 +78,7 @@ func exchange(t *testing.T, addr, request string) *http.Response {
 
 func TestLargeBodies(t *testing.T) {
 	const most = 32 << 10
-	d := newFakeDesk(t)
+	d := newFakeCenter(t)
 	addr := serve(t, d, 8<<20)
 	pad := func(size int) string { return submitBody + strings.Repeat(" ", size-len(submitBody)) }
 	const head = "POST /v1/tasks HTTP/1.1\r\nHost: toc\r\nContent-Type: application/json\r\n"
@@ -101,11 +102,11 @@ func TestLargeBodies(t *testing.T) {
 		answer := exchange(t, addr, fmt.Sprintf(head+"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", 1<<40))
 		require.Equal(t, 413, answer.StatusCode)
 	})
-	require.EqualValues(t, 1, d.calls.Load())
+	require.EqualValues(t, 1, d.Calls.Load())
 }
 
 func TestBrokenBodies(t *testing.T) {
-	d := newFakeDesk(t)
+	d := newFakeCenter(t)
 	addr := serve(t, d, 1<<20)
 	const head = "POST /v1/tasks HTTP/1.1\r\nHost: toc\r\nContent-Type: application/json\r\n"
 	require.Equal(t, 400, exchange(t, addr, head+"Transfer-Encoding: chunked\r\n\r\nzz\r\n"+submitBody).StatusCode)
@@ -120,7 +121,7 @@ func TestBrokenBodies(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 400, answer.StatusCode)
 	require.NoError(t, conn.Close())
-	require.Zero(t, d.calls.Load(), "half a body is none")
+	require.Zero(t, d.Calls.Load(), "half a body is none")
 }
 
 func TestServerLimits(t *testing.T) {
@@ -129,6 +130,6 @@ func TestServerLimits(t *testing.T) {
 	for _, limit := range []int64{int64(s.ReadHeaderTimeout), int64(s.ReadTimeout), int64(s.WriteTimeout), int64(s.IdleTimeout), int64(s.MaxHeaderBytes)} {
 		require.Positive(t, limit)
 	}
-	addr := serve(t, newFakeDesk(t), 1<<20)
+	addr := serve(t, newFakeCenter(t), 1<<20)
 	require.Equal(t, 431, exchange(t, addr, "GET /healthz HTTP/1.1\r\nHost: toc\r\nX: "+strings.Repeat("x", 100_000)+"\r\n\r\n").StatusCode)
 }

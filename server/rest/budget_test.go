@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -39,7 +39,7 @@ func (b *slowBody) Read(p []byte) (int, error) {
 // again. Before, 200 bodies that stopped after a megabyte held 263 MB for a minute.
 func TestBodiesUnderWayAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newFake(newFakeDesk(t), func(c *rest.Config) { c.MaxBodies = 9 << 20 })
+		h := newFake(newFakeCenter(t), func(c *rest.Config) { c.MaxBodies = 9 << 20 })
 		reached, letGo := make(chan struct{}, 3), make(chan struct{})
 		var slow sync.WaitGroup
 		for range 3 {
@@ -71,7 +71,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 // Large bodies wait for each other: none is refused because several have begun.
 func TestLargeBodiesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newFake(newFakeDesk(t), func(c *rest.Config) { c.MaxBodies = 5 << 20 }) // room for one of them, and what the others begin with
+		h := newFake(newFakeCenter(t), func(c *rest.Config) { c.MaxBodies = 5 << 20 }) // room for one of them, and what the others begin with
 		batch := `{"tasks":[{"biz_type":"order_close","biz_id":1,"delay":"1h"}]` + strings.Repeat(" ", 1<<20) + "}"
 		var callers sync.WaitGroup
 		for range 3 {
@@ -89,25 +89,25 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 
 // Long answers do the same: a list is refused, and a batch before anything of it is stored.
 func TestLongAnswersAreBounded(t *testing.T) {
-	d := newFakeDesk(t)
-	d.page = intake.Page{Tasks: []task.Task{{JobID: 1, BizType: 1, Attribute: strings.Repeat("a", 4000)}}}
+	d := newFakeCenter(t)
+	d.Tasks = []api.Task{{JobID: 1, Attribute: strings.Repeat("a", 4000)}}
 	h := newFake(d, func(c *rest.Config) { c.MaxAnswers = 4000 })
 	p := call(h, "GET", "/v1/tasks?biz_id=1", "").problem(t, 503)
 	require.Contains(t, p.Detail, "nothing was changed")
 	batch := func(n int) string {
 		return `{"tasks":[` + strings.TrimSuffix(strings.Repeat(`{"biz_type":"order_close","biz_id":1,"delay":"1h"},`, n), ",") + `]}`
 	}
-	before := d.calls.Load()
+	before := d.Calls.Load()
 	require.Equal(t, "1", call(h, "POST", "/v1/tasks/batch", batch(11)).Header().Get("Retry-After"))
-	require.Equal(t, before, d.calls.Load())
+	require.Equal(t, before, d.Calls.Load())
 	require.Equal(t, 200, call(h, "POST", "/v1/tasks/batch", batch(10)).Code)
 	require.Equal(t, 200, call(h, "POST", "/v1/tasks/batch", batch(10)).Code, "what is answered is given back")
 }
 
 // What is known not to have been done is said.
 func TestASubmitThatWasNotBegunSaysSo(t *testing.T) {
-	d := newFakeDesk(t)
-	d.err = fmt.Errorf("insert: %w: %w", task.ErrNotBegun, task.ErrUnavailable)
+	d := newFakeCenter(t)
+	d.Err = fmt.Errorf("insert: %w: %w", task.ErrNotBegun, task.ErrUnavailable)
 	p := call(newFake(d), "POST", "/v1/tasks", `{"biz_type":"order_close","biz_id":1,"delay":"1h"}`).problem(t, 503)
 	require.Contains(t, p.Detail, "nothing was changed")
 }

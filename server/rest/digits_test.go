@@ -12,7 +12,7 @@ import (
 // pattern of a path matches is.
 func TestNumbersAreDigits(t *testing.T) {
 	t.Parallel()
-	h := newFake(newFakeDesk(t))
+	h := newFake(newFakeCenter(t))
 	const ids = " is not an id; write a whole number from 0 to 18446744073709551615, in digits only and without leading zeros"
 	for _, r := range []struct{ method, target, body, detail string }{
 		{"GET", "/v1/tasks?biz_id=1&limit=162.0", "", `query.limit: "162.0" is not a whole number in digits only`},

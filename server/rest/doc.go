@@ -2,21 +2,18 @@
 // of what comes in, and the one table that turns errors into answers (problem.go). The
 // JSON shapes are those of package api.
 //
-// Requests come in; checked and typed they go to the Desk and the Status, whose
+// Requests come in; read and typed they go to the Center and the Status, whose
 // answers go out as JSON. It does not depend on where tasks are stored, who runs
 // them and when.
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
-//	tasks.go bykey.go batch.go dead.go status.go   the handlers
+//	handlers.go  what a route reads, and the handlers that are no single call of the center
 //	nodes.go     what nodes say to each other
-//	params.go    paths and queries
-//	ifmatch.go   ETag and If-Match
-//	body.go      a body's limits and content type
-//	fill.go      strict reading of a body, values.go of its fields, walk.go of JSON
-//	requests.go  what a body must give, and what of it the desk is asked for
+//	body.go      a body: its limits and content type, strict reading, what it must give
+//	json.go      strict reading of JSON and of the fields of a body
 //	problem.go   errors → RFC 9457 problems
-//	auth.go guard.go router.go server.go   what surrounds the routes
+//	guard.go auth.go budget.go   what surrounds the routes
 //	openapi.go docs.go docsview.go   /openapi.json and /docs, made from the same routes
 //
 // huma routes, reads parameters, writes answers and makes the OpenAPI document.

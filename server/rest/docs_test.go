@@ -77,7 +77,7 @@ func document(t *testing.T, h http.Handler, headers ...string) map[string]operat
 }
 
 func TestOpenAPIHasEveryRoute(t *testing.T) {
-	ops := document(t, newFake(newFakeDesk(t), withTokens()))
+	ops := document(t, newFake(newFakeCenter(t), withTokens()))
 	require.Len(t, ops, len(documented))
 	ids := map[string]bool{}
 	for _, route := range documented {
@@ -103,7 +103,7 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 // A generator finds all that a route takes: the parts of its path, and its body.
 func TestOpenAPIHasEveryInput(t *testing.T) {
 	bodiless := []string{"cancel-task", "redrive-task", "cancel-task-by-key", "stop-operation", "undo-operation", "resume-biz-type"}
-	for route, op := range document(t, newFake(newFakeDesk(t), withTokens())) {
+	for route, op := range document(t, newFake(newFakeCenter(t), withTokens())) {
 		var want, got []string
 		for _, part := range regexp.MustCompile(`{(\w+)}`).FindAllStringSubmatch(route, -1) {
 			want = append(want, part[1])
@@ -122,8 +122,8 @@ func TestOpenAPIHasEveryInput(t *testing.T) {
 
 // The schema of the answers to POST /youzan has every member of them.
 func TestOpenAPIOfYouzan(t *testing.T) {
-	d := newFakeDesk(t)
-	d.leased = []api.LeasedTask{{Task: api.Task{JobID: 1 << 60, BizType: "order_close", BizID: api.BizID{Key: "o-1"}, Timeout: api.Duration(time.Minute)}}}
+	d := newFakeCenter(t)
+	d.Leased = []api.LeasedTask{{Task: api.Task{JobID: 1 << 60, BizType: "order_close", BizID: api.BizID{Key: "o-1"}, Timeout: api.Duration(time.Minute)}}}
 	h := newFake(d)
 	var doc struct {
 		Components struct {
@@ -148,7 +148,7 @@ func TestOpenAPIOfYouzan(t *testing.T) {
 			require.Contains(t, doc.Components.Schemas["YouzanAnswer"].Properties, name)
 		}
 	}
-	d.err = task.ErrUnavailable
+	d.Err = task.ErrUnavailable
 	a := call(h, "POST", "/youzan", `{"command":"pop","topic":"order_close"}`)
 	require.JSONEq(t, `{"success":false,"error":"it cannot be decided now; send it again","code":3}`, a.Body.String())
 }
@@ -160,7 +160,7 @@ func TestRoutesOfTheManual(t *testing.T) {
 	_, table, _ := strings.Cut(string(text), "| route | for |\n|---|---|\n")
 	table, _, _ = strings.Cut(table, "\n\n")
 	documented := map[string]bool{}
-	for route, op := range document(t, newFake(newFakeDesk(t), withTokens())) {
+	for route, op := range document(t, newFake(newFakeCenter(t), withTokens())) {
 		_, path, _ := strings.Cut(route, " ")
 		documented[path] = true
 		if strings.HasPrefix(op.Description, "Between nodes") {
@@ -178,7 +178,7 @@ func TestRoutesOfTheManual(t *testing.T) {
 
 // Every reference in the document leads somewhere.
 func TestOpenAPIReferences(t *testing.T) {
-	body := call(newFake(newFakeDesk(t)), "GET", "/openapi.json", "").Body.String()
+	body := call(newFake(newFakeCenter(t)), "GET", "/openapi.json", "").Body.String()
 	var doc struct {
 		Components struct{ Schemas map[string]json.RawMessage }
 	}
@@ -198,10 +198,10 @@ func TestOpenAPIReferences(t *testing.T) {
 // The schemas of bodies say what the code reads: each property is taken, and
 // each example is right.
 func TestOpenAPIBodiesAreRead(t *testing.T) {
-	d := newFakeDesk(t)
+	d := newFakeCenter(t)
 	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true}) // POST /youzan adds only to such
 	require.NoError(t, err)
-	d.types = types
+	d.BizTypes = types
 	h := newFake(d)
 	ops := document(t, h)
 	var doc struct {
@@ -249,7 +249,7 @@ func TestOpenAPIExamplesFitTheirSchemas(t *testing.T) {
 		Required   []string                   `json:"required"`
 		Items      json.RawMessage            `json:"items"`
 	}
-	h := newFake(newFakeDesk(t))
+	h := newFake(newFakeCenter(t))
 	var doc struct {
 		Components struct{ Schemas map[string]json.RawMessage }
 	}
@@ -302,7 +302,7 @@ func TestOpenAPIExamplesFitTheirSchemas(t *testing.T) {
 // openapi-typescript, hey-api.
 func TestOpenAPIForGenerators(t *testing.T) {
 	var doc map[string]any
-	require.NoError(t, json.Unmarshal(call(newFake(newFakeDesk(t)), "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	require.NoError(t, json.Unmarshal(call(newFake(newFakeCenter(t)), "GET", "/openapi.json", "").Body.Bytes(), &doc))
 	schemas := 0
 	var walk func(where string, node any)
 	walk = func(where string, node any) {
@@ -337,7 +337,7 @@ func TestOpenAPIForGenerators(t *testing.T) {
 }
 
 func TestOpenAPIYAML(t *testing.T) {
-	a := call(newFake(newFakeDesk(t)), "GET", "/openapi.yaml", "")
+	a := call(newFake(newFakeCenter(t)), "GET", "/openapi.yaml", "")
 	var doc map[string]any
 	require.NoError(t, yaml.Unmarshal(a.Body.Bytes(), &doc))
 	require.Equal(t, "3.1.0", doc["openapi"])
@@ -345,7 +345,7 @@ func TestOpenAPIYAML(t *testing.T) {
 }
 
 func TestOpenAPIAsksForTokens(t *testing.T) {
-	h := newFake(newFakeDesk(t), withTokens("alpha"))
+	h := newFake(newFakeCenter(t), withTokens("alpha"))
 	require.Contains(t, call(h, "GET", "/docs", "").Body.String(), "Authorization: Bearer $TOC_TOKEN")
 	ops := document(t, h)
 	require.Contains(t, ops["POST /v1/tasks"].Responses, "401")
@@ -374,7 +374,7 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 			Schemas map[string]struct{ Properties map[string]json.RawMessage }
 		}
 	}
-	require.NoError(t, json.Unmarshal(call(newFake(newFakeDesk(t), withTokens("alpha")), "GET", "/openapi.json", "").Body.Bytes(), &doc))
+	require.NoError(t, json.Unmarshal(call(newFake(newFakeCenter(t), withTokens("alpha")), "GET", "/openapi.json", "").Body.Bytes(), &doc))
 	documented := doc.Webhooks.Task.Post
 	require.Equal(t, []map[string][]string{}, documented.Security, "no token is sent")
 	headers := map[string]bool{}
@@ -407,7 +407,7 @@ func TestOpenAPIHasTheWebhook(t *testing.T) {
 
 // The page shows every route and needs nothing from elsewhere.
 func TestDocsPage(t *testing.T) {
-	h := newFake(newFakeDesk(t), withTokens())
+	h := newFake(newFakeCenter(t), withTokens())
 	a := call(h, "GET", "/docs", "")
 	page := a.Body.String()
 	require.Equal(t, "text/html; charset=utf-8", a.Header().Get("Content-Type"))
@@ -436,7 +436,7 @@ func TestDocsPage(t *testing.T) {
 }
 
 func TestMetricsAreServedAsTheyCome(t *testing.T) {
-	h := newFake(newFakeDesk(t), func(c *rest.Config) {
+	h := newFake(newFakeCenter(t), func(c *rest.Config) {
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = io.WriteString(w, "toc_up 1\n")

@@ -3,7 +3,6 @@ package rest_test
 import (
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -15,9 +14,7 @@ import (
 
 // newPullCenter has one business type, whose tasks are pulled: POST /youzan adds only to such.
 func newPullCenter(t testing.TB) *center {
-	types, err := task.NewTypes(task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true})
-	require.NoError(t, err)
-	return centerOf(t, task.NewCatalog(types))
+	return centerOf(t, task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan, Pull: true})
 }
 
 // wrongBodies are bodies that no door takes, with the field that each one is refused for. %s stands for the other fields.
@@ -151,9 +148,9 @@ func TestDigitsThatAreNoNumber(t *testing.T) {
 		require.Equal(t, map[string]any{"job_id": job, "duplicate": true}, batch, id)
 		s, err := rest.ReadSubmit([]byte(one))
 		require.NoError(t, err)
-		again, err := c.desk.Submit(t.Context(), s) // as from Kafka
+		again, err := c.Service.Submit(t.Context(), s) // as from Kafka
 		require.NoError(t, err)
-		require.Equal(t, job, strconv.FormatUint(again.Task.JobID, 10), id)
+		require.Equal(t, job, again.Task.JobID.String(), id)
 		a := call(c, "POST", "/youzan", `{"command":"add","topic":"order_close","id":`+id+`,"delay":5}`).read(t, 200)
 		require.Equal(t, job, a["job_id"], id)
 	}

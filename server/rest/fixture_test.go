@@ -11,15 +11,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/migrations"
-	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -28,58 +25,25 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var layout = sharding.Layout{Databases: 2, TablesPerDatabase: 2, Partitions: 2}
+var layout = fakecenter.Layout
 
-func catalog(t testing.TB) *task.Catalog {
-	types, err := task.NewTypes(
-		task.BizType{ID: 1, Name: "order_close", Mode: task.ModeScan},
-		task.BizType{ID: 2, Name: "coupon", Mode: task.ModeScan},
-	)
-	require.NoError(t, err)
-	return task.NewCatalog(types)
+func bizTypes() []task.BizType {
+	return []task.BizType{{ID: 1, Name: "order_close", Mode: task.ModeScan}, {ID: 2, Name: "coupon", Mode: task.ModeScan}}
 }
 
-type observer struct{}
-
-func (observer) Submitted(task.BizType, int) {}
-
-// center is the API over a real desk and a real store, with no engine: tasks
-// stay as they are.
+// center is the API over a real store.
 type center struct {
 	http.Handler
-	desk  *intake.Service
-	store *store.Store
-	queue *queue.Queue
-	log   *bytes.Buffer
-	dir   string
+	*fakecenter.Stored
+	log *bytes.Buffer
 }
 
-func newCenter(t testing.TB) *center { return centerOf(t, catalog(t)) }
+func newCenter(t testing.TB) *center { return centerOf(t, bizTypes()...) }
 
-func centerOf(t testing.TB, types *task.Catalog) *center {
-	dir := t.TempDir()
-	m := migrations.Config{Dialect: migrations.SQLite, Layout: layout}
-	for i := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(dir, i, false))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, db.Close()) }()
-		m.Databases = append(m.Databases, migrations.Database{Index: i, DB: db})
-	}
-	require.NoError(t, migrations.Up(context.Background(), m))
-
-	ids, err := sharding.NewIDs(layout, 1, time.Now)
-	require.NoError(t, err)
-	s, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: dir, IDs: ids})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-
-	c := &center{store: s, queue: queue.New(queue.Config{Partitions: layout.Partitions}), log: &bytes.Buffer{}, dir: dir}
-	c.desk = intake.New(intake.Config{
-		Node: "n1", Store: s, Queue: c.queue, Layout: layout, Catalog: types, Observer: observer{},
-		Now: time.Now,
-	})
+func centerOf(t testing.TB, types ...task.BizType) *center {
+	c := &center{Stored: fakecenter.OnStore(t, types), log: &bytes.Buffer{}}
 	c.Handler = rest.New(rest.Config{
-		Desk: c.desk, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
+		Center: c.Service, Status: calm{}, Logger: slog.New(slog.NewTextHandler(c.log, nil)), MaxBody: 1 << 20,
 	})
 	return c
 }
@@ -89,7 +53,7 @@ type calm struct{}
 
 func (calm) Cluster(context.Context) (api.Cluster, error) {
 	return api.Cluster{Node: "n1", Partitions: 4, Nodes: []api.Node{
-		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081"},
+		{Name: "n1", Address: "127.0.0.1:8080", Partitions: []int{0, 1, 2, 3}}, {Name: "n2", Address: "127.0.0.1:8081", Partitions: []int{}},
 	}}, nil
 }
 
@@ -101,7 +65,9 @@ func (calm) Pulse(context.Context) api.Pulse {
 	return api.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 }
 
-func (calm) Ready(context.Context) api.Readiness { return api.Readiness{Ready: true} }
+func (calm) Ready(context.Context) api.Readiness {
+	return api.Readiness{Ready: true, Degraded: []string{}}
+}
 
 // answer is what came back.
 type answer struct {
@@ -177,7 +143,7 @@ func (c *center) moved(t testing.TB, jobID string, to task.Status) {
 	_, err := fmt.Sscan(jobID, &id)
 	require.NoError(t, err)
 	attempts := 17
-	ok, err := c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{Attempts: &attempts}})
+	ok, err := c.Store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: to, Set: store.Set{Attempts: &attempts}})
 	require.NoError(t, err)
 	require.True(t, ok)
 }
@@ -185,7 +151,7 @@ func (c *center) moved(t testing.TB, jobID string, to task.Status) {
 // byHand runs a statement on each task table, whose name stands for %s.
 func (c *center) byHand(t testing.TB, statement string) {
 	for d := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(c.dir, d, false))
+		db, err := sql.Open("sqlite", store.SQLiteDSN(c.Dir, d, false))
 		require.NoError(t, err)
 		for table := range layout.TablesPerDatabase {
 			_, err := db.Exec(fmt.Sprintf(statement, sharding.TableName(table)))
@@ -198,7 +164,7 @@ func (c *center) byHand(t testing.TB, statement string) {
 // rows counts all tasks that the store holds.
 func (c *center) rows(t testing.TB) (n int) {
 	for d := range layout.Databases {
-		db, err := sql.Open("sqlite", store.SQLiteDSN(c.dir, d, true))
+		db, err := sql.Open("sqlite", store.SQLiteDSN(c.Dir, d, true))
 		require.NoError(t, err)
 		for table := range layout.TablesPerDatabase {
 			var here int
@@ -216,6 +182,6 @@ func jsonOf(t testing.TB, v any) string {
 	return string(text)
 }
 
-func keyOf(bizID, dedupKey string) intake.Key {
-	return intake.Key{BizType: "order_close", BizKey: bizID, DedupKey: dedupKey}
+func keyOf(bizID, dedupKey string) api.Key {
+	return api.Key{BizType: "order_close", BizKey: bizID, DedupKey: dedupKey}
 }

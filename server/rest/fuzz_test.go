@@ -14,7 +14,6 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -37,10 +36,7 @@ func FuzzSubmit(f *testing.F) {
 		}
 	}
 	s := &memory{}
-	h := rest.New(rest.Config{Status: calm{}, Desk: intake.New(intake.Config{
-		Store: s, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(f), Observer: observer{},
-		Now: time.Now,
-	})})
+	h := rest.New(rest.Config{Status: calm{}, Center: newCenter(f).With(func(cfg *intake.Config) { cfg.Store = s })})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		s.tasks = nil
 		a := call(h, "POST", "/v1/tasks", string(body), "Content-Type", "application/json")
@@ -122,6 +118,13 @@ func requireSame(t *testing.T, body []byte, got map[string]any) {
 	require.Equal(t, strings.TrimLeft(digits, "0"), strings.TrimLeft(text("biz_id"), "0"))
 }
 
+func sum(list []int) (n int) {
+	for _, one := range list {
+		n += one
+	}
+	return n
+}
+
 // FuzzBatch sends any body to POST /v1/tasks/batch: as many results as tasks,
 // as many tasks stored as results have no error.
 func FuzzBatch(f *testing.F) {
@@ -132,15 +135,15 @@ func FuzzBatch(f *testing.F) {
 			f.Add([]byte(`{"tasks":[` + r.body + `]}`))
 		}
 	}
-	d := &countingDesk{fakeDesk: newFakeDesk(f)}
-	h := rest.New(rest.Config{Desk: d, Status: calm{}})
+	d := newFakeCenter(f)
+	h := rest.New(rest.Config{Center: d, Status: calm{}})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d.stored = 0
+		d.Sizes = nil
 		a := call(h, "POST", "/v1/tasks/batch", string(body), "Content-Type", "application/json")
 		if a.Code != 200 {
 			require.Contains(t, []int{400, 422}, a.Code)
 			require.NotEmpty(t, a.problem(t, a.Code).locations())
-			require.Zero(t, d.stored)
+			require.Empty(t, d.Sizes)
 			return
 		}
 		var sent struct{ Tasks []json.RawMessage }
@@ -155,18 +158,8 @@ func FuzzBatch(f *testing.F) {
 				stored++
 			}
 		}
-		require.Equal(t, d.stored, stored)
+		require.Equal(t, stored, sum(d.Sizes))
 	})
-}
-
-type countingDesk struct {
-	*fakeDesk
-	stored int
-}
-
-func (d *countingDesk) SubmitBatch(ctx context.Context, list []intake.Submit) []intake.Submitted {
-	d.stored += len(list)
-	return d.fakeDesk.SubmitBatch(ctx, list)
 }
 
 // FuzzRequests sends any request line and headers: never a panic, never a 5xx,
@@ -177,7 +170,7 @@ func FuzzRequests(f *testing.F) {
 	f.Add("POST", "/v1/tasks/1%2f/cancel?%zz", "+;", ";;", "")
 	f.Add("GET", "/v1/dead?limit=1&limit=2&status;", ";", ",", "")
 	f.Add("PATCH", "/v1/tasks/by-key?biz_type=order_close&biz_id=a%20b&dedup_key=k", "", "", `{"timeout":"1s"}`)
-	h := newFake(newFakeDesk(f))
+	h := newFake(newFakeCenter(f))
 	f.Fuzz(func(t *testing.T, method, target, contentType, accept, body string) {
 		r, err := http.NewRequest(method, target, bytes.NewReader([]byte(body)))
 		if err != nil || target == "" || target[0] != '/' {

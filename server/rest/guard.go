@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
+	"strings"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/tracing"
 )
 
 // guard is outermost. It reports each request to the observer and, at debug level, to the log.
@@ -27,7 +31,7 @@ var nosniff = []string{"nosniff"}
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
-	answer := &answer{ResponseWriter: w}
+	answer := &response{ResponseWriter: w}
 	start := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
@@ -88,7 +92,7 @@ func (g *guard) route(r *http.Request) string {
 
 // panicked answers 500. If an answer has begun already there is no way but to
 // cut it off.
-func (g *guard) panicked(w *answer, r *http.Request, p any) {
+func (g *guard) panicked(w *response, r *http.Request, p any) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
@@ -99,15 +103,15 @@ func (g *guard) panicked(w *answer, r *http.Request, p any) {
 	writeProblem(w, newProblem(http.StatusInternalServerError, detailInternal))
 }
 
-// answer remembers whether an answer has begun, and with which status.
-type answer struct {
+// response remembers whether an answer has begun, and with which status.
+type response struct {
 	http.ResponseWriter
 	status int
 }
 
 // WriteHeader begins the answer; a second call does nothing. Who is not let in loses the connection: the server would wait
 // for the rest of the request.
-func (a *answer) WriteHeader(status int) {
+func (a *response) WriteHeader(status int) {
 	if a.status != 0 {
 		return
 	}
@@ -121,7 +125,7 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // Write gives a client that does not take a long answer less time than the server would.
-func (a *answer) Write(p []byte) (int, error) {
+func (a *response) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	if len(p) > longAnswer {
 		_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(bodyPatience(int64(len(p)))))
@@ -130,4 +134,110 @@ func (a *answer) Write(p []byte) (int, error) {
 }
 
 // Unwrap serves http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *response) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// router is a ServeMux whose 404 and 405 are problems.
+//
+// A ServeMux answers 405 with the methods of a path only if no pattern matches the
+// request. So there are two. The first serves, and its pattern / matches every other
+// request; the handler of that pattern asks the second.
+type router struct {
+	serving *http.ServeMux
+	routes  *http.ServeMux
+}
+
+func newRouter() *router {
+	r := &router{serving: http.NewServeMux(), routes: http.NewServeMux()}
+	r.serving.HandleFunc("/", r.unknown)
+	return r
+}
+
+// HandleFunc adds a route.
+func (r *router) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	r.serving.HandleFunc(pattern, h)
+	r.routes.HandleFunc(pattern, h)
+}
+
+// ServeHTTP serves a request. A path that is not clean is no route; a ServeMux
+// would redirect it.
+func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if p := req.URL.Path; p != path.Clean(p) {
+		r.unknown(w, req)
+		return
+	}
+	r.serving.ServeHTTP(w, req)
+}
+
+func (r *router) unknown(w http.ResponseWriter, req *http.Request) {
+	p := newProblem(http.StatusNotFound, fmt.Sprintf("there is no %s; /docs lists what there is", clip(req.URL.Path)))
+	if h, pattern := r.routes.Handler(req); pattern == "" {
+		said := verdict{header: http.Header{}}
+		h.ServeHTTP(&said, req)
+		if said.status == http.StatusMethodNotAllowed {
+			allowed := said.header["Allow"]
+			p = newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s does not know %s, only %s", clip(req.URL.Path), clip(req.Method),
+				strings.Join(allowed, ", ")))
+			p.headers = http.Header{"Allow": allowed}
+		}
+	}
+	writeProblem(w, p)
+}
+
+// verdict takes down what a ServeMux says of a request that it does not serve.
+type verdict struct {
+	header http.Header
+	status int
+}
+
+func (v *verdict) Header() http.Header         { return v.header }
+func (v *verdict) WriteHeader(status int)      { v.status = status }
+func (v *verdict) Write(p []byte) (int, error) { return len(p), nil }
+
+// Server makes the server that a handler runs in. Its limits keep slow and
+// broken clients from holding connections: 5 s for the headers, a minute for a
+// body, a minute from then to the end of the answer, two minutes idle; 16 KiB
+// of headers.
+//
+// A route that may take longer takes its own deadline.
+func Server(addr string, h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Addr:              addr,
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// withConsole hands what is below /console to the console.
+func withConsole(next, console http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/console" || strings.HasPrefix(r.URL.Path, "/console/") {
+			console.ServeHTTP(w, r)
+			return
+		}
+		if r.URL.Path == "/" && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser
+			http.Redirect(w, r, "/console/", http.StatusSeeOther)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// traceHeader is tracing.Header in the form that http.Header keeps.
+const traceHeader = "Traceparent"
+
+// continueTrace puts the span of the caller into the context of a request.
+func continueTrace(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if came := r.Header[traceHeader]; len(came) == 1 {
+			if ctx, ok := tracing.WithRemote(r.Context(), came[0]); ok {
+				r = r.WithContext(ctx)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

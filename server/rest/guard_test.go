@@ -22,7 +22,7 @@ import (
 func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 	var log bytes.Buffer
 	var cause any = "out of cheese"
-	h := newFake(newFakeDesk(t), func(c *rest.Config) {
+	h := newFake(newFakeCenter(t), func(c *rest.Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "toc_up 1\n")
@@ -41,7 +41,7 @@ func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 func TestRequestsAreLoggedAtDebugOnly(t *testing.T) {
 	for level, lines := range map[slog.Level]int{slog.LevelDebug: 1, slog.LevelInfo: 0} {
 		var log bytes.Buffer
-		h := newFake(newFakeDesk(t), func(c *rest.Config) {
+		h := newFake(newFakeCenter(t), func(c *rest.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: level}))
 		})
 		call(h, "GET", "/v1/nope?token=secret", "", "Authorization", "Bearer secret").problem(t, 404)
@@ -55,7 +55,7 @@ func TestRequestsAreLoggedAtDebugOnly(t *testing.T) {
 
 func TestBodyThatDoesNotArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newFakeDesk(t)
+		d := newFakeCenter(t)
 		server := rest.Server("", newFake(d), slog.New(slog.DiscardHandler))
 		near, far := net.Pipe()
 		done := make(chan error, 1)
@@ -68,7 +68,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 		require.Equal(t, 408, answer.StatusCode)
 		require.NoError(t, answer.Body.Close())
 		require.WithinRange(t, time.Now(), began.Add(10*time.Second), began.Add(11*time.Second), "a body has ten seconds, and more the longer it is")
-		require.Zero(t, d.calls.Load())
+		require.Zero(t, d.Calls.Load())
 		require.NoError(t, near.Close())
 		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-done, http.ErrServerClosed)

@@ -16,13 +16,6 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// forwardedHeader marks a request that another node has handed on; its value is
-// that node's name. In the form of http.Header's keys.
-const forwardedHeader = "Toc-Forwarded"
-
-// questionHeader numbers a forwarded question for leases.
-const questionHeader = "Toc-Question"
-
 // isAmongNodes are the routes that take no token, but a node's proof.
 var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
 
@@ -32,7 +25,7 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
 	}
 	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, forwarded := r.Header[forwardedHeader]
+		_, forwarded := r.Header[api.HeaderForwarded]
 		switch among := isAmongNodes[r.URL.Path]; {
 		case among && a.cfg.Alone:
 			writeProblem(w, newProblem(http.StatusNotFound, "there are no other nodes: cluster.provider is single"))
@@ -45,40 +38,36 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 	}), refused)
 }
 
-// fromPeer marks the context of a forwarded request for the desk.
+// fromPeer marks the context of a forwarded request for the center.
 func fromPeer(ctx huma.Context) huma.Context {
 	r, _ := humago.Unwrap(ctx)
-	if _, forwarded := r.Header[forwardedHeader]; !forwarded {
+	if _, forwarded := r.Header[api.HeaderForwarded]; !forwarded {
 		return ctx
 	}
-	question, _ := strconv.ParseUint(r.Header.Get(questionHeader), 10, 64)
-	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(forwardedHeader), question))
+	question, _ := strconv.ParseUint(r.Header.Get(api.HeaderQuestion), 10, 64)
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(api.HeaderForwarded), question))
 }
 
 type unansweredInput struct {
 	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
 }
 
-func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (*output[api.Unanswered], error) {
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
-		return nil, &task.FieldError{Field: forwardedHeader, Message: "is not the escaped name of a node"}
+		return api.Unanswered{}, &task.FieldError{Field: api.HeaderForwarded, Message: "is not the escaped name of a node"}
 	}
 	said := api.Unanswered{Questions: []api.ID{}}
 	for _, q := range a.cfg.Unanswered(node) {
 		said.Questions = append(said.Questions, api.ID(q))
 	}
-	return &output[api.Unanswered]{said}, nil
+	return said, nil
 }
 
-func (a *handlers) shareLimits(_ context.Context, in *body[api.LimitsRequest]) (*output[api.LimitsAnswer], error) {
-	return &output[api.LimitsAnswer]{a.cfg.Limits.Share(in.sent)}, nil
-}
-
-func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (*output[api.Woken], error) {
+func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (api.Woken, error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {
 		jobIDs[i] = uint64(id)
 	}
-	return &output[api.Woken]{api.Woken{Taken: a.desk.Wake(ctx, jobIDs)}}, nil
+	return api.Woken{Taken: a.center.Wake(ctx, jobIDs)}, nil
 }

@@ -2,47 +2,31 @@ package rest_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/server/rest"
-	"github.com/timeoutcenter/toc/task"
 )
 
-// wakeDesk keeps what it was woken for.
-type wakeDesk struct {
-	*fakeDesk
-	woken []uint64
-}
-
-func (d *wakeDesk) Wake(_ context.Context, jobIDs []uint64) int {
-	d.woken = slices.Clone(jobIDs)
-	return 2
-}
-
 func TestWake(t *testing.T) {
-	d := &wakeDesk{fakeDesk: newFakeDesk(t)}
-	h := rest.New(rest.Config{Desk: d, Status: calm{}})
+	d := newFakeCenter(t)
+	h := rest.New(rest.Config{Center: d, Status: calm{}})
 	a := call(h, "POST", "/v1/cluster/wake", `{"job_ids": ["18446744073709551615", 7 , "\u0038"]}`)
 	require.Equal(t, 200, a.Code)
-	require.JSONEq(t, `{"taken":2}`, a.Body.String())
-	require.Equal(t, []uint64{1<<64 - 1, 7, 8}, d.woken)
+	require.JSONEq(t, `{"taken":3}`, a.Body.String())
+	require.Equal(t, []uint64{1<<64 - 1, 7, 8}, d.Woken)
 
 	a = call(h, "POST", "/v1/cluster/wake", `{"job_ids":[`+strings.Repeat(`"9",`, intake.MaxWake-1)+`9]}`)
 	require.Equal(t, 200, a.Code)
-	require.Len(t, d.woken, intake.MaxWake)
+	require.Len(t, d.Woken, intake.MaxWake)
 }
 
 // shared answers with what it was asked.
@@ -55,7 +39,7 @@ func (s *shared) Share(r api.LimitsRequest) api.LimitsAnswer {
 
 func TestNodesShareLimits(t *testing.T) {
 	s := &shared{}
-	h := rest.New(rest.Config{Desk: newFakeDesk(t), Status: calm{}, Limits: s})
+	h := rest.New(rest.Config{Center: newFakeCenter(t), Status: calm{}, Limits: s})
 	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`)
 	require.Equal(t, 200, a.Code, a.Body)
 	require.Equal(t, api.LimitsRequest{From: "n2 X", Seq: 7, Asks: []api.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
@@ -71,15 +55,15 @@ func FuzzWake(f *testing.F) {
 			f.Add([]byte(r.body))
 		}
 	}
-	d := &wakeDesk{fakeDesk: newFakeDesk(f)}
-	h := rest.New(rest.Config{Desk: d, Status: calm{}})
+	d := newFakeCenter(f)
+	h := rest.New(rest.Config{Center: d, Status: calm{}})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d.woken = nil
+		d.Woken = nil
 		a := call(h, "POST", "/v1/cluster/wake", string(body), "Content-Type", "application/json")
 		if a.Code != 200 {
 			require.Contains(t, []int{400, 422}, a.Code)
 			require.NotEmpty(t, a.problem(t, a.Code).locations())
-			require.Nil(t, d.woken)
+			require.Nil(t, d.Woken)
 			return
 		}
 		var sent struct {
@@ -88,7 +72,7 @@ func FuzzWake(f *testing.F) {
 		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		require.NoError(t, dec.Decode(&sent))
-		require.Len(t, d.woken, len(sent.JobIDs))
+		require.Len(t, d.Woken, len(sent.JobIDs))
 		for i, raw := range sent.JobIDs {
 			digits := string(raw)
 			if digits[0] == '"' {
@@ -96,7 +80,7 @@ func FuzzWake(f *testing.F) {
 			}
 			want, err := strconv.ParseUint(digits, 10, 64)
 			require.NoError(t, err)
-			require.Equal(t, want, d.woken[i])
+			require.Equal(t, want, d.Woken[i])
 		}
 	})
 }
@@ -123,10 +107,7 @@ func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
 			c := newCenter(t)
 			id := c.submitted(t, 1)
 			cluster := asked{&atomic.Int64{}}
-			h := rest.New(rest.Config{Status: calm{}, Desk: intake.New(intake.Config{
-				Store: c.store, Queue: queue.New(queue.Config{Partitions: layout.Partitions}), Layout: layout, Catalog: catalog(t), Observer: observer{},
-				Now: time.Now, Cluster: cluster,
-			})})
+			h := rest.New(rest.Config{Status: calm{}, Center: c.With(func(cfg *intake.Config) { cfg.Cluster = cluster })})
 			changes := [][3]string{
 				{"POST", "/v1/tasks/" + id + "/cancel", ""}, {"PATCH", "/v1/tasks/" + id, `{"delay":"2h"}`}, {"POST", "/v1/tasks/" + id + "/redrive", ""},
 			}
@@ -144,9 +125,9 @@ func TestAForwardedRequestIsNotHandedOn(t *testing.T) {
 			require.Equal(t, 200, call(h, "GET", "/v1/tasks/"+id, "", header...).Code, "any node reads")
 			require.Equal(t, 404, call(h, "POST", "/v1/tasks/18446744073709551615/cancel", "", header...).Code, "no shard, no owner")
 
-			row, err := c.desk.Get(t.Context(), parsed(t, id))
+			row, err := c.Service.Get(t.Context(), parsed(t, id))
 			require.NoError(t, err)
-			require.Equal(t, task.Pending, row.Status)
+			require.Equal(t, "pending", row.Status)
 		})
 	}
 }

@@ -19,7 +19,7 @@ func (h *heard) Answered(route string, status int, took time.Duration) {
 // Every request is told of, those included that no route has seen; a route's name holds nothing of the request.
 func TestRequestsAreToldOf(t *testing.T) {
 	var all heard
-	h := newFake(newFakeDesk(t), withTokens("secret"), func(c *rest.Config) { c.Observer = &all })
+	h := newFake(newFakeCenter(t), withTokens("secret"), func(c *rest.Config) { c.Observer = &all })
 	for _, try := range [][2]string{{"GET", "/healthz"}, {"POST", "/v1/tasks"}, {"GET", "/v1/tasks/7"}, {"GET", "/v1/nope"}, {"DELETE", "/v1/tasks/7"}, {"GET", "//healthz"}} {
 		call(h, try[0], try[1], "{}", "Authorization", "Bearer secret", "Content-Type", "application/json")
 	}

@@ -61,12 +61,13 @@ func located(where, field, message string) *huma.ErrorDetail {
 // detailInternal is answered to an error that is the center's own.
 const detailInternal = "the center failed; its log says why"
 
-// problem is the table of errors: what the Desk and the Status answer, as HTTP.
+// problem is the table of errors: what the Center and the Status answer, as HTTP.
 func (a *handlers) problem(op huma.Operation, err error) error {
 	var field *task.FieldError
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
 	var whole *problem
+	var said *api.Problem
 	var unknown *task.UnknownTypeError
 	switch {
 	case errors.As(err, &whole):
@@ -77,8 +78,11 @@ func (a *handlers) problem(op huma.Operation, err error) error {
 		return p
 	case errors.As(err, &changed):
 		p := newProblem(http.StatusPreconditionFailed, changed.Error())
-		shown := a.shape(changed.Task)
-		p.Task, p.headers = &shown, http.Header{"ETag": {api.ETag(&changed.Task)}}
+		shown := api.From(changed.Task, a.center.Types().NameOf(changed.Task.BizType))
+		if shown.ETag = api.ETag(&changed.Task); errors.As(err, &said) { // another node's answer
+			shown = *said.Task
+		}
+		p.Task, p.headers = &shown, http.Header{"ETag": {shown.ETag}}
 		return p
 	case errors.As(err, &conflict):
 		p := newProblem(http.StatusConflict, conflict.Error())

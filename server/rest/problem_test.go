@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/testrig/fakecenter"
 	"github.com/timeoutcenter/toc/server/rest"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -52,9 +53,16 @@ var calls = [][3]string{
 	{"POST", "/v1/leases/settle", `{"settle":[{"lease":"a-b","do":"ack"}]}`},
 }
 
+// newFakeCenter stores nothing.
+func newFakeCenter(t testing.TB) *fakecenter.Center {
+	types, err := task.NewTypes(bizTypes()...)
+	require.NoError(t, err)
+	return &fakecenter.Center{BizTypes: types}
+}
+
 // newFake is the API over a fake desk.
-func newFake(d *fakeDesk, with ...func(*rest.Config)) http.Handler {
-	cfg := rest.Config{Desk: d, Status: failing{d}, Operator: failing{d}}
+func newFake(d *fakecenter.Center, with ...func(*rest.Config)) http.Handler {
+	cfg := rest.Config{Center: d, Status: failing{d}}
 	for _, w := range with {
 		w(&cfg)
 	}
@@ -62,22 +70,14 @@ func newFake(d *fakeDesk, with ...func(*rest.Config)) http.Handler {
 }
 
 // failing is a status that fails as the desk does.
-type failing struct{ d *fakeDesk }
+type failing struct{ d *fakecenter.Center }
 
 func (f failing) Cluster(ctx context.Context) (api.Cluster, error) {
-	return api.Cluster{}, f.d.called(ctx)
+	return api.Cluster{}, f.d.Cancel(ctx, 1)
 }
 
 func (f failing) BizTypes(ctx context.Context) ([]api.BizType, error) {
-	return nil, f.d.called(ctx)
-}
-
-func (f failing) Pause(ctx context.Context, _ string, _ api.PauseRequest) (api.BizType, error) {
-	return api.BizType{}, f.d.called(ctx)
-}
-
-func (f failing) Resume(ctx context.Context, _ string) (api.BizType, error) {
-	return api.BizType{}, f.d.called(ctx)
+	return nil, f.d.Cancel(ctx, 1)
 }
 
 func (f failing) Pulse(ctx context.Context) api.Pulse { return calm{}.Pulse(ctx) }
@@ -108,8 +108,8 @@ func TestTableOfErrors(t *testing.T) {
 		{err: errors.New(secret), status: 500, logged: true},
 	} {
 		var log bytes.Buffer
-		d := newFakeDesk(t)
-		d.err = row.err
+		d := newFakeCenter(t)
+		d.Err = row.err
 		h := newFake(d, func(c *rest.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		for _, r := range calls {
 			t.Run(fmt.Sprint(row.err, " ", r[0], " ", r[1]), func(t *testing.T) {
@@ -146,14 +146,14 @@ func TestBatchItemsThatFail(t *testing.T) {
 			`A submit with a dedup_key is safe to repeat.","retry":true}}]}`},
 		{errors.New("secret"), `{"results":[{"error":{"field":"","message":"the center failed; its log says why"}}]}`},
 	} {
-		d := newFakeDesk(t)
-		d.err = row.err
+		d := newFakeCenter(t)
+		d.Err = row.err
 		require.JSONEq(t, row.want, call(newFake(d), "POST", "/v1/tasks/batch", `{"tasks":[`+submitBody+`]}`).Body.String())
 	}
 }
 
 func TestNotReady(t *testing.T) {
-	a := call(newFake(newFakeDesk(t)), "GET", "/readyz", "")
+	a := call(newFake(newFakeCenter(t)), "GET", "/readyz", "")
 	a.read(t, 503)
 	require.JSONEq(t, `{"ready":false,"degraded":["database 3 does not answer"]}`, a.Body.String())
 }
@@ -162,16 +162,16 @@ func TestNotReady(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	for _, r := range calls {
 		synctest.Test(t, func(t *testing.T) {
-			d := newFakeDesk(t)
+			d := newFakeCenter(t)
 			unbounded := r[1] == "/v1/dead/redrive" || r[1] == "/v1/dead/discard" || strings.HasSuffix(r[1], "/lease")
-			d.seen = func(ctx context.Context) {
+			d.Seen = func(ctx context.Context) {
 				if unbounded {
 					_, bounded := ctx.Deadline()
 					require.False(t, bounded)
 					return
 				}
 				<-ctx.Done()
-				d.err = ctx.Err()
+				d.Err = ctx.Err()
 			}
 			h := newFake(d, func(c *rest.Config) { c.Timeout = 7 * time.Second })
 			start := time.Now()
@@ -189,8 +189,8 @@ func TestTimeout(t *testing.T) {
 // A panic costs neither the process nor the connection, and is logged once.
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
-	d := newFakeDesk(t)
-	d.err, d.panics = errors.New("secret"), true
+	d := newFakeCenter(t)
+	d.Err, d.Panics = errors.New("secret"), true
 	server := httptest.NewUnstartedServer(newFake(d, func(c *rest.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }))
 	var opened atomic.Int64
 	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
@@ -211,7 +211,7 @@ func TestPanic(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		require.NotContains(t, body.String(), "secret")
 	}
-	d.panics, d.err = false, nil
+	d.Panics, d.Err = false, nil
 	answer, err := server.Client().Get(server.URL + "/v1/tasks/1")
 	require.NoError(t, err)
 	require.Equal(t, 200, answer.StatusCode)

@@ -452,7 +452,7 @@ func TestRefusalsAreSmall(t *testing.T) {
 	for range 500 {
 		nested.WriteString(`,{"biz_type":1` + keys.String()[:strings.LastIndex(keys.String()[:1000], ",")] + `}`)
 	}
-	h := newFake(newFakeDesk(t))
+	h := newFake(newFakeCenter(t))
 	for _, r := range []struct{ method, target, body string }{
 		{"POST", "/v1/tasks", submitBody[:len(submitBody)-1] + keys.String()[:15_000] + `"}`},
 		{"POST", "/v1/tasks", submitBody[:len(submitBody)-1] + keys.String()[:strings.LastIndex(keys.String()[:15_000], ",")] + `}`},

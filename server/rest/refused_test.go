@@ -73,7 +73,7 @@ func TestWhoIsRefusedLosesTheConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				conn := listening(t, newFake(newFakeDesk(t), withTokens("alpha")), 3)()
+				conn := listening(t, newFake(newFakeCenter(t), withTokens("alpha")), 3)()
 				send(t, conn, c.request)
 				began := time.Now()
 				require.Equal(t, []int{c.want}, readAll(t, conn))
@@ -87,7 +87,7 @@ func TestWhoIsRefusedLosesTheConnection(t *testing.T) {
 func TestStrangersMakeRoom(t *testing.T) {
 	const withheld = "GET /healthz HTTP/1.1\nHost: a\nContent-Length: 200000\n\n" // the server waits for this body
 	synctest.Test(t, func(t *testing.T) {
-		dial := listening(t, newFake(newFakeDesk(t), withTokens("alpha")), 3)
+		dial := listening(t, newFake(newFakeCenter(t), withTokens("alpha")), 3)
 		for range 3 {
 			send(t, dial(), withheld)
 		}

@@ -157,56 +157,24 @@ func (a *handlers) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswe
 	if err != nil {
 		return youzanAnswer{}, err
 	}
-	if b, ok := a.desk.Types().ByName(c.Topic); !ok || !b.Pull {
+	if b, ok := a.center.Types().ByName(c.Topic); !ok || !b.Pull {
 		return youzanAnswer{}, &task.FieldError{Field: "topic",
 			Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
 	}
-	s, err := a.desk.Submit(ctx, intake.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, When: intake.In(delay),
-		Attribute: c.Body,
-		DedupKey:  youzanKey, OnDuplicate: intake.Again, Timeout: ttr})
+	s, err := a.center.Submit(ctx, api.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, Delay: delay, Now: true,
+		Attribute: c.Body, DedupKey: youzanKey, OnDuplicate: api.Again, Timeout: ttr})
 	if err != nil {
 		return youzanAnswer{}, err
 	}
-	return youzanDone(c, s.Task.JobID), nil
+	return youzanDone(c, uint64(s.Task.JobID)), nil
 }
-
-// isYouzans reports whether a task was added as a job.
-func isYouzans(t *task.Task) bool { return t.DedupKey == youzanKey }
-
-// youzanOpen finds the first two jobs with an id that are not over; of one topic, if the command names it. It holds no more than a
-// page of the pending tasks of the id in memory.
-func (a *handlers) youzanOpen(ctx context.Context, c *youzanCommand) (open []task.Task, err error) {
-	q := intake.List{BizID: c.ID.Number, BizKey: c.ID.Key, BizType: c.Topic, Status: new(task.Pending), Limit: youzanPage, Leased: true}
-	if c.Command == "delete" {
-		q.LeasedOr = youzanKey
-	}
-	for {
-		p, err := a.desk.List(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range p.Tasks {
-			if t.HasLease() || c.Command == "delete" && isYouzans(&t) {
-				if open = append(open, t); len(open) == 2 {
-					return open, nil
-				}
-			}
-		}
-		if q.After, q.AsOf = p.Next, p.AsOf; q.After == 0 {
-			return open, nil
-		}
-	}
-}
-
-// youzanPage is the size of a page of youzanOpen: 400 KiB at most.
-const youzanPage = 100
 
 func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
 	wait, err := seconds("wait", c.Wait)
 	if err != nil {
 		return youzanAnswer{}, err
 	}
-	got, err := a.desk.Lease(ctx, intake.Lease{BizType: c.Topic, Max: max(1, c.Max), Wait: min(wait, intake.MaxWait)})
+	got, err := a.center.Lease(ctx, c.Topic, api.AskLease{Max: c.Max, Wait: min(wait, intake.MaxWait)})
 	switch {
 	case errors.Is(err, task.ErrNotFound):
 		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
@@ -215,7 +183,7 @@ func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswe
 	case len(got.Tasks) == 0:
 		return youzanAnswer{Success: true, Code: youzanNone}, nil
 	}
-	b, _ := a.desk.Types().ByName(c.Topic)
+	b, _ := a.center.Types().ByName(c.Topic)
 	jobs := make([]YouzanJob, len(got.Tasks))
 	for i, t := range got.Tasks {
 		jobs[i] = YouzanJob{Topic: c.Topic, ID: t.Task.BizID.String(), TTR: cmp.Or(time.Duration(t.Task.Timeout), b.TTR).Seconds(),
@@ -230,7 +198,11 @@ func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswe
 // youzanEnd finishes a job that was popped, or deletes one that is not over. A task that came by another way can be popped as well, so
 // it can be finished and deleted while it is.
 func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswer, error) {
-	open, err := a.youzanOpen(ctx, c)
+	orKey := ""
+	if c.Command == "delete" {
+		orKey = youzanKey
+	}
+	open, err := a.center.FindLeased(ctx, *c.ID, c.Topic, orKey)
 	switch {
 	case err != nil:
 		return youzanAnswer{}, err
@@ -241,7 +213,7 @@ func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswe
 	}
 	t := open[0]
 	if !t.HasLease() {
-		if err := a.desk.CancelIf(ctx, t.JobID, nil); err != nil {
+		if err := a.center.Cancel(ctx, t.JobID); err != nil {
 			return youzanAnswer{}, err
 		}
 		return youzanDone(c, t.JobID), nil
@@ -250,7 +222,7 @@ func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswe
 	if c.Command == "delete" {
 		do.Do, do.Error = "reject", "deleted"
 	}
-	results, err := a.desk.Settle(ctx, []api.Settlement{do})
+	results, err := a.center.Settle(ctx, do)
 	switch {
 	case err != nil:
 		return youzanAnswer{}, err
