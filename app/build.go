@@ -78,7 +78,8 @@ func (a *App) build() error {
 	a.timer = redistimer.New(redistimer.Config{
 		Client: redisClient(a.cfg.Redis, redisTLS, a.opts.outside.Dial), Prefix: a.cfg.Redis.Prefix, Store: a.store, Queue: a.queue,
 		Ownership: owned, Layout: a.layout, Observer: a.metrics, OutageAfter: a.cfg.Redis.OutageAfter,
-		SweepAfter: a.cfg.Redis.SweepAfter, StoreID: a.StoreID, Tick: configs.LongestPause(schedule), Nodes: nodes, Now: a.clock.Now, Logger: a.component("redistimer"),
+		SweepAfter: a.cfg.Redis.SweepAfter, StoreID: a.StoreID, Tick: configs.LongestPause(schedule), Nodes: nodes, Now: a.clock.Now,
+		Logger: a.component("redistimer"),
 	})
 	a.timer.SetTypes(redisBizTypes(a.cfg))
 	a.scanner = scanner.New(scanner.Config{

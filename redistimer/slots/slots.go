@@ -1,7 +1,8 @@
 // Package slots has the operations of the redis engine in Redis. A slot is three sorted sets, and each operation on
 // it is one atomic script in lua/.
 //
-// Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles later. The package uses Redis, but not the task store.
+// Ids of tasks come in with their times. Due tasks go out as claims, which the caller settles later. The package uses
+// Redis, but not the task store.
 package slots
 
 import (
