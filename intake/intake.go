@@ -126,6 +126,16 @@ var _ api.Center = (*Service)(nil)
 // Types returns the business types in force.
 func (s *Service) Types() *task.Types { return s.cfg.Catalog.Load() }
 
+// shown is a task as callers see it.
+func (s *Service) shown(t task.Task, err error) (api.Task, error) {
+	if err != nil {
+		return api.Task{}, err
+	}
+	shown := api.From(t, s.Types().NameOf(t.BizType))
+	shown.ETag = api.ETag(&t)
+	return shown, nil
+}
+
 // partition returns the partition of a task, or task.ErrNotFound for an impossible job_id.
 func (s *Service) partition(jobID uint64) (int, error) {
 	shard, ok := s.cfg.Layout.ShardOf(jobID)

@@ -50,16 +50,6 @@ func (s *Service) byKey(ctx context.Context, k api.Key) (task.Task, error) {
 	return s.cfg.Store.First(ctx, bizID, bizKey, b.ID, k.DedupKey)
 }
 
-// shown is a task as callers see it.
-func (s *Service) shown(t task.Task, err error) (api.Task, error) {
-	if err != nil {
-		return api.Task{}, err
-	}
-	shown := api.From(t, s.Types().NameOf(t.BizType))
-	shown.ETag = api.ETag(&t)
-	return shown, nil
-}
-
 // found is shown with the run of the task.
 func (s *Service) found(ctx context.Context, t task.Task, err error) (api.Task, error) {
 	shown, err := s.shown(t, err)

@@ -4,11 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
+	"github.com/timeoutcenter/toc/intake"
 )
 
 // authorize lets a request through if it carries one of the tokens, if another node has
@@ -109,4 +116,36 @@ func isDomain(host string) bool {
 	}
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	return strings.Contains(host, ".") && name != "localhost" && !strings.HasSuffix(name, ".localhost") && net.ParseIP(host) == nil
+}
+
+// isAmongNodes are the routes that take no token, but a node's proof.
+var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
+
+// checkPeers refuses who says to be a node and does not prove it.
+func (a *handlers) checkPeers(next http.Handler) http.Handler {
+	refused := func(w http.ResponseWriter, err error) {
+		writeProblem(w, newProblem(http.StatusUnauthorized, err.Error()))
+	}
+	return a.cfg.Peers.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, forwarded := r.Header[api.HeaderForwarded]
+		switch among := isAmongNodes[r.URL.Path]; {
+		case among && a.cfg.Alone:
+			writeProblem(w, newProblem(http.StatusNotFound, "there are no other nodes: cluster.provider is single"))
+			return
+		case (among || forwarded) && a.cfg.Peers.Proves() && !peerproof.Proved(r.Context()):
+			refused(w, errors.New("this is for other nodes of the cluster, which prove that they know cluster.secret"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), refused)
+}
+
+// fromPeer marks the context of a forwarded request for the center.
+func fromPeer(ctx huma.Context) huma.Context {
+	r, _ := humago.Unwrap(ctx)
+	if _, forwarded := r.Header[api.HeaderForwarded]; !forwarded {
+		return ctx
+	}
+	question, _ := strconv.ParseUint(r.Header.Get(api.HeaderQuestion), 10, 64)
+	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(api.HeaderForwarded), question))
 }

@@ -9,7 +9,6 @@
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
 //	handlers.go  what a route reads, and the handlers that are no single call of the center
-//	nodes.go     what nodes say to each other
 //	body.go      a body: its limits and content type, strict reading, what it must give
 //	json.go      strict reading of JSON and of the fields of a body
 //	problem.go   errors → RFC 9457 problems

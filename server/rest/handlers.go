@@ -412,3 +412,27 @@ func ambiguous(rawQuery string) error {
 	}
 	return nil
 }
+
+type unansweredInput struct {
+	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
+}
+
+func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
+	node, err := url.PathUnescape(in.Node)
+	if err != nil {
+		return api.Unanswered{}, &task.FieldError{Field: api.HeaderForwarded, Message: "is not the escaped name of a node"}
+	}
+	said := api.Unanswered{Questions: []api.ID{}}
+	for _, q := range a.cfg.Unanswered(node) {
+		said.Questions = append(said.Questions, api.ID(q))
+	}
+	return said, nil
+}
+
+func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (api.Woken, error) {
+	jobIDs := make([]uint64, len(in.sent.JobIDs))
+	for i, id := range in.sent.JobIDs {
+		jobIDs[i] = uint64(id)
+	}
+	return api.Woken{Taken: a.center.Wake(ctx, jobIDs)}, nil
+}
