@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"time"
 	"unicode/utf8"
 
@@ -95,7 +94,7 @@ func (s *Submit) FromNow() *time.Duration {
 
 // NoTime refuses a submit without a time.
 func NoTime() error {
-	return &task.FieldError{Field: "action_time", Message: "is missing; give ActionTime, Delay or Now"}
+	return task.Wrong("action_time", "is missing; give ActionTime, Delay or Now")
 }
 
 // Request gives the submit as JSON has it. The error, a *task.FieldError, names a
@@ -123,7 +122,7 @@ func (s Submit) Request() (SubmitRequest, error) {
 // actionTime refuses a year that RFC 3339 cannot write, as of milliseconds that were taken for seconds.
 func actionTime(t time.Time) (*time.Time, error) {
 	if t.Year() < 0 || t.Year() > 9999 {
-		return nil, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("is in the year %d; give one from 0 to 9999", t.Year())}
+		return nil, task.Wrong("action_time", "is in the year %d; give one from 0 to 9999", t.Year())
 	}
 	return &t, nil
 }
@@ -131,7 +130,7 @@ func actionTime(t time.Time) (*time.Time, error) {
 // CheckText refuses a text that is none.
 func CheckText(field, text string) error {
 	if !utf8.ValidString(text) {
-		return &task.FieldError{Field: field, Message: "is not valid UTF-8"}
+		return task.Wrong(field, "is not valid UTF-8")
 	}
 	return nil
 }
@@ -233,7 +232,7 @@ func (c Change) Request() (r ChangeRequest, err error) {
 	}
 	if !c.ActionTime.IsZero() {
 		if c.Delay != nil {
-			return r, &task.FieldError{Field: "action_time", Message: "give either ActionTime or Delay, not both"}
+			return r, task.Wrong("action_time", "give either ActionTime or Delay, not both")
 		}
 		r.ActionTime, err = actionTime(c.ActionTime)
 	}

@@ -17,7 +17,7 @@ const (
 	listAll     = 'w'
 )
 
-var errCursor = &task.FieldError{Field: "cursor", Message: "is no cursor of this list; give a next_cursor as it was answered"}
+var errCursor = task.Wrong("cursor", "is no cursor of this list; give a next_cursor as it was answered")
 
 // decode reads a cursor of a list, which has one of these lengths. An empty text stands for the first page: then raw is nil.
 func decode(list byte, text string, lengths ...int) (raw []byte, err error) {

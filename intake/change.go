@@ -87,7 +87,7 @@ func (s *Service) moveOf(jobID uint64, c *api.Change) (m store.Move, err error) 
 	m = store.Move{JobID: jobID, From: task.Pending, To: task.Pending, HasLease: new(uint64)}
 	isMoved := !c.ActionTime.IsZero() || c.Delay != nil
 	if !isMoved && c.Attribute == nil && c.Timeout == 0 {
-		return m, &task.FieldError{Field: "action_time", Message: "nothing to change; give action_time or delay, attribute, or timeout"}
+		return m, task.Wrong("action_time", "nothing to change; give action_time or delay, attribute, or timeout")
 	}
 	if isMoved {
 		due, err := resolve(s.cfg.Now(), c.ActionTime, c.Delay, c.Past)

@@ -19,7 +19,7 @@ func (s *Service) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
 		return f, err
 	}
 	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Since.Before(q.Until) {
-		return f, &task.FieldError{Field: "until", Message: "is not after since; nothing can match"}
+		return f, task.Wrong("until", "is not after since; nothing can match")
 	}
 	f.Error, f.Since, f.Until = q.Error, q.Since, q.Until
 	return f, nil
@@ -98,7 +98,7 @@ func (s *Service) changeDead(ctx context.Context, action string, r api.DeadReque
 		return got, err
 	}
 	if r.Limit < 0 {
-		return got, &task.FieldError{Field: "limit", Message: "must not be negative; 0 is all"}
+		return got, task.Wrong("limit", "must not be negative; 0 is all")
 	}
 	if err := checkRate(r.Rate); err != nil {
 		return got, err

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,9 +14,9 @@ import (
 func checkDuplicate(r *api.Submit) error {
 	switch {
 	case r.OnDuplicate != "" && r.OnDuplicate != api.Keep && r.OnDuplicate != api.Move && r.OnDuplicate != api.Again:
-		return &task.FieldError{Field: "on_duplicate", Message: fmt.Sprintf("%.64q is none of keep, move and again", r.OnDuplicate)}
+		return task.Wrong("on_duplicate", "%.64q is none of keep, move and again", r.OnDuplicate)
 	case r.OnDuplicate != "" && r.DedupKey == "":
-		return &task.FieldError{Field: "on_duplicate", Message: "needs a dedup_key; without one there are no duplicates"}
+		return task.Wrong("on_duplicate", "needs a dedup_key; without one there are no duplicates")
 	}
 	return checkText("dedup_key", r.DedupKey, task.MaxDedupKey)
 }

@@ -3,7 +3,6 @@ package intake
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -41,14 +40,11 @@ func (s *Service) Forecast(ctx context.Context, q api.AskForecast) (f api.Foreca
 	step, span := cmp.Or(q.Step, defaultStep), cmp.Or(q.Span, defaultSpan)
 	switch {
 	case step < time.Second || step%time.Second != 0:
-		return f, &task.FieldError{Field: "step",
-			Message: fmt.Sprintf("%s is not in whole seconds, or less than one; give 1s or more, like 1m", step)}
+		return f, task.Wrong("step", "%s is not in whole seconds, or less than one; give 1s or more, like 1m", step)
 	case span < step || span > MaxSpan:
-		return f, &task.FieldError{Field: "span",
-			Message: fmt.Sprintf("%s is out of range; give step (%s) to %dh", span, step, int(MaxSpan.Hours()))}
+		return f, task.Wrong("span", "%s is out of range; give step (%s) to %dh", span, step, int(MaxSpan.Hours()))
 	case (span+step-1)/step > MaxSteps:
-		return f, &task.FieldError{Field: "step",
-			Message: fmt.Sprintf("%s gives %d steps in a span of %s; give a longer step, for at most %d", step, (span+step-1)/step, span, MaxSteps)}
+		return f, task.Wrong("step", "%s gives %d steps in a span of %s; give a longer step, for at most %d", step, (span+step-1)/step, span, MaxSteps)
 	}
 	now := s.cfg.Now().UTC()
 	shards := make([]int, s.cfg.Layout.Shards())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
@@ -42,7 +41,7 @@ func (s *Service) byKey(ctx context.Context, k api.Key) (task.Task, error) {
 		return task.Task{}, err
 	}
 	if k.DedupKey == "" {
-		return task.Task{}, &task.FieldError{Field: "dedup_key", Message: "is missing; give the dedup_key of the submit"}
+		return task.Task{}, task.Wrong("dedup_key", "is missing; give the dedup_key of the submit")
 	}
 	if err := checkText("dedup_key", k.DedupKey, task.MaxDedupKey); err != nil {
 		return task.Task{}, err
@@ -226,7 +225,7 @@ func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 		return api.Page{}, err
 	}
 	if !q.To.IsZero() && !q.From.Before(q.To) {
-		return api.Page{}, &task.FieldError{Field: "to", Message: "is not after from; give a later time"}
+		return api.Page{}, task.Wrong("to", "is not after from; give a later time")
 	}
 	if f.Failed && q.To.IsZero() {
 		f.To = s.lastRetry(f.BizType) // what is parked for longer has not failed
@@ -262,7 +261,7 @@ func statusOf(word string) (task.Status, error) {
 
 func pageLimit(limit int) (int, error) {
 	if limit < 0 || limit > MaxPage {
-		return 0, &task.FieldError{Field: "limit", Message: fmt.Sprintf("is %d; it must be from 1 to %d", limit, MaxPage)}
+		return 0, task.Wrong("limit", "is %d; it must be from 1 to %d", limit, MaxPage)
 	}
 	return cmp.Or(limit, DefaultPage), nil
 }

@@ -31,7 +31,7 @@ var ErrTooManyOperations = fmt.Errorf("%d operations of this kind run; wait for 
 // checkRate checks the rate of a change of dead tasks; 0 is none.
 func checkRate(rate float64) error {
 	if rate != 0 && !(rate >= MinRate && rate <= MaxRate) {
-		return &task.FieldError{Field: "rate", Message: fmt.Sprintf("is %v; give at least %v tasks a second, at most %d", rate, MinRate, MaxRate)}
+		return task.Wrong("rate", "is %v; give at least %v tasks a second, at most %d", rate, MinRate, MaxRate)
 	}
 	return nil
 }
@@ -141,13 +141,10 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (api.Operation, 
 		return api.Operation{}, err
 	}
 	if other.Kind == store.OperationUndo {
-		return api.Operation{}, &task.FieldError{Field: "id",
-			Message: fmt.Sprintf("operation %d is an undo itself; redrive or discard again instead", id)}
+		return api.Operation{}, task.Wrong("id", "operation %d is an undo itself; redrive or discard again instead", id)
 	}
 	if other.Kind == store.OperationRetry {
-		return api.Operation{}, &task.FieldError{Field: "id",
-			Message: fmt.Sprintf("operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead",
-				id)}
+		return api.Operation{}, task.Wrong("id", "operation %d is a retry, which cannot be taken back: its tasks run sooner than they would have; stop it instead", id)
 	}
 	if err := s.checkOperations(ctx, true); err != nil {
 		return api.Operation{}, err

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,17 +27,15 @@ func (s *Service) Pause(ctx context.Context, bizType string, p api.AskPause) (ap
 		return api.BizType{}, err
 	}
 	if n := utf8.RuneCountInString(p.Reason); n > maxReason || !utf8.ValidString(p.Reason) {
-		return api.BizType{}, &task.FieldError{Field: "reason",
-			Message: fmt.Sprintf("has %d characters; give at most %d, of valid UTF-8", n, maxReason)}
+		return api.BizType{}, task.Wrong("reason", "has %d characters; give at most %d, of valid UTF-8", n, maxReason)
 	}
 	row := store.Control{BizType: b.ID, Paused: true, Reason: p.Reason}
 	detail := p.Reason
 	if !p.Until.IsZero() {
 		now := s.cfg.Now()
 		if row.Until = task.CeilMilli(p.Until.UTC()); !row.Until.After(now) || row.Until.After(now.Add(MaxAhead)) {
-			return api.BizType{}, &task.FieldError{Field: "until",
-				Message: fmt.Sprintf("%s is not in the future, or more than 10 years ahead; it is %s now",
-					p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))}
+			return api.BizType{}, task.Wrong("until", "%s is not in the future, or more than 10 years ahead; it is %s now",
+				p.Until.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
 		}
 		detail = strings.TrimSpace("until " + api.Time(row.Until).String() + " " + p.Reason)
 	}

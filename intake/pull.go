@@ -90,8 +90,7 @@ func (s *Service) pullType(name string) (task.BizType, error) {
 	case err != nil:
 		return b, err
 	case !b.Pull:
-		return b, &task.FieldError{Field: "name",
-			Message: fmt.Sprintf("%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)}
+		return b, task.Wrong("name", "%s has the processor %s; tasks are leased of business types with the processor pull", name, b.Processor)
 	}
 	return b, nil
 }
@@ -99,9 +98,9 @@ func (s *Service) pullType(name string) (task.BizType, error) {
 func checkLease(q *api.AskLease) error {
 	switch {
 	case q.Max < 1 || q.Max > MaxLease:
-		return &task.FieldError{Field: "max", Message: fmt.Sprintf("is %d; give 1 to %d", q.Max, MaxLease)}
+		return task.Wrong("max", "is %d; give 1 to %d", q.Max, MaxLease)
 	case q.Wait < 0 || q.Wait > MaxWait:
-		return &task.FieldError{Field: "wait", Message: fmt.Sprintf("is %v; give 0s to %v", q.Wait, MaxWait)}
+		return task.Wrong("wait", "is %v; give 0s to %v", q.Wait, MaxWait)
 	case q.TTR != 0 && (q.TTR < MinTTR || q.TTR > MaxTTR):
 		return ttrError("ttr", q.TTR)
 	}
@@ -109,7 +108,7 @@ func checkLease(q *api.AskLease) error {
 }
 
 func ttrError(field string, ttr time.Duration) error {
-	return &task.FieldError{Field: field, Message: fmt.Sprintf("is %v; give %v to %v", ttr, MinTTR, MaxTTR)}
+	return task.Wrong(field, "is %v; give %v to %v", ttr, MinTTR, MaxTTR)
 }
 
 // consumer is one call of Lease.
@@ -315,7 +314,7 @@ func (s *Service) Close() {
 // a node or a database, which concerns its own leases only.
 func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	if n := len(list); n < 1 || n > MaxSettle {
-		return nil, &task.FieldError{Field: "settle", Message: fmt.Sprintf("holds %d settlements; give 1 to %d", n, MaxSettle)}
+		return nil, task.Wrong("settle", "holds %d settlements; give 1 to %d", n, MaxSettle)
 	}
 	results := make([]api.Settled, len(list))
 	var here []worker.Settlement
@@ -370,7 +369,7 @@ func checkSettlement(s *api.Settlement) *task.FieldError {
 	case ttr != 0 && (ttr < MinTTR || ttr > MaxTTR):
 		return ttrError("ttr", ttr).(*task.FieldError)
 	case s.RetryAfter != nil && (*s.RetryAfter < 0 || time.Duration(*s.RetryAfter) > MaxAhead):
-		return &task.FieldError{Field: "retry_after", Message: fmt.Sprintf("is %v; give 0s to ten years", time.Duration(*s.RetryAfter))}
+		return task.Wrong("retry_after", "is %v; give 0s to ten years", time.Duration(*s.RetryAfter))
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -26,17 +25,17 @@ const (
 // delay are no time.
 func resolve(now, at time.Time, delay *time.Duration, past string) (time.Time, error) {
 	if past != "" && past != api.Refuse && past != api.Fire {
-		return time.Time{}, &task.FieldError{Field: "past", Message: fmt.Sprintf("%.64q is neither fire nor refuse", past)}
+		return time.Time{}, task.Wrong("past", "%.64q is neither fire nor refuse", past)
 	}
 	switch {
 	case !at.IsZero() && delay != nil:
-		return time.Time{}, &task.FieldError{Field: "action_time", Message: "give either ActionTime or Delay, not both"}
+		return time.Time{}, task.Wrong("action_time", "give either ActionTime or Delay, not both")
 	case at.IsZero() && delay == nil:
 		return time.Time{}, api.NoTime()
 	case at.IsZero() && *delay < 0:
-		return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is negative; give a delay from now, 0s or more", *delay)}
+		return time.Time{}, task.Wrong("delay", "%s is negative; give a delay from now, 0s or more", *delay)
 	case at.IsZero() && *delay > MaxAhead:
-		return time.Time{}, &task.FieldError{Field: "delay", Message: fmt.Sprintf("%s is more than 10 years", *delay)}
+		return time.Time{}, task.Wrong("delay", "%s is more than 10 years", *delay)
 	case at.IsZero():
 		return task.CeilMilli(now.Add(*delay)), nil
 	case isPast(now, at) && past == api.Fire && at.Before(time.Unix(0, 0)):
@@ -44,12 +43,10 @@ func resolve(now, at time.Time, delay *time.Duration, past string) (time.Time, e
 	case isPast(now, at) && past == api.Fire:
 		return task.CeilMilli(at), nil
 	case isPast(now, at):
-		return time.Time{}, &task.FieldError{Field: "action_time",
-			Message: fmt.Sprintf("%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
-				at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))}
+		return time.Time{}, task.Wrong("action_time", "%s is more than %s ago; it is %s now. With past: fire the task would be due at once",
+			at.UTC().Format(time.RFC3339Nano), MaxPast, now.UTC().Format(time.RFC3339))
 	case at.After(now.Add(MaxAhead)):
-		return time.Time{}, &task.FieldError{Field: "action_time", Message: fmt.Sprintf("%s is more than 10 years ahead",
-			at.UTC().Format(time.RFC3339Nano))}
+		return time.Time{}, task.Wrong("action_time", "%s is more than 10 years ahead", at.UTC().Format(time.RFC3339Nano))
 	}
 	return task.CeilMilli(at), nil
 }
@@ -105,7 +102,7 @@ func (s *Service) check(r *api.Submit, now time.Time) (task.Task, task.BizType, 
 // checkTimeout rounds a time-out up to the precision of the store.
 func checkTimeout(d time.Duration) (time.Duration, error) {
 	if d < task.MinTimeout || d > task.MaxTimeout {
-		return 0, &task.FieldError{Field: "timeout", Message: fmt.Sprintf("%s is out of range; give 1ms to 24h", d)}
+		return 0, task.Wrong("timeout", "%s is out of range; give 1ms to 24h", d)
 	}
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
 }
@@ -121,7 +118,7 @@ func (s *Service) named(name string) (task.BizType, error) {
 
 func checkText(field, text string, most int) error {
 	if len(text) > most {
-		return &task.FieldError{Field: field, Message: fmt.Sprintf("has %d bytes; at most %d fit", len(text), most)}
+		return task.Wrong(field, "has %d bytes; at most %d fit", len(text), most)
 	}
 	return api.CheckText(field, text)
 }
@@ -137,7 +134,7 @@ func (s *Service) Submit(ctx context.Context, r api.Submit) (api.Submitted, erro
 // affect the others. After an error none is stored.
 func (s *Service) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
 	if n := len(list); n < 1 || n > MaxBatch {
-		return nil, &task.FieldError{Field: "tasks", Message: fmt.Sprintf("holds %d tasks; give 1 to %d", n, MaxBatch)}
+		return nil, task.Wrong("tasks", "holds %d tasks; give 1 to %d", n, MaxBatch)
 	}
 	results := make([]api.BatchResult, len(list))
 	for i, r := range s.submit(ctx, list) {

@@ -88,6 +88,11 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Message }
 
+// Wrong says what is wrong with a field, as fmt.Sprintf does.
+func Wrong(field, message string, args ...any) *FieldError {
+	return &FieldError{Field: field, Message: fmt.Sprintf(message, args...)}
+}
+
 // Reason makes a text fit for LastError: valid UTF-8 of at most MaxLastError bytes.
 func Reason(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")

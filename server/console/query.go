@@ -2,7 +2,6 @@ package console
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"mime"
 	"net/http"
@@ -71,7 +70,7 @@ func readForm(r *http.Request) error {
 
 func (f *form) wrong(field, message string, args ...any) {
 	if f.err == nil {
-		f.err = &task.FieldError{Field: field, Message: fmt.Sprintf(message, args...)}
+		f.err = task.Wrong(field, message, args...)
 	}
 }
 

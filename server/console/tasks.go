@@ -100,7 +100,7 @@ func (c *Console) ofBizID(ctx context.Context, f *form, b *tasksBody) error {
 		return &task.FieldError{Field: "biz_id", Message: err.Error()}
 	}
 	if b.Status == api.Failing {
-		return &task.FieldError{Field: "status", Message: "failing goes with a type, or alone; choose pending for a biz_id"}
+		return task.Wrong("status", "failing goes with a type, or alone; choose pending for a biz_id")
 	}
 	ask := api.List{BizID: number, BizKey: key, BizType: b.BizType, Status: b.Status, Limit: rowsPerPage, Cursor: f.text("cursor")}
 	shown, err := c.center.List(ctx, ask)

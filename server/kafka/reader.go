@@ -278,7 +278,7 @@ func (r *Reader) cancelTask(ctx context.Context, q *request, replaces bool) erro
 	case errors.Is(err, task.ErrNotFound) && replaces:
 		return nil
 	case errors.Is(err, task.ErrNotFound):
-		return &task.FieldError{Field: "dedup_key", Message: "there is no task with this key to cancel"}
+		return task.Wrong("dedup_key", "there is no task with this key to cancel")
 	case errors.As(err, &conflict) && conflict.Conflict == task.ConflictCancelled:
 		return nil
 	}
@@ -380,7 +380,7 @@ func (r *Reader) skip(bomb *kgo.ErrDecompressTooLarge) {
 	}
 	p.addSkipped(&kgo.Record{Topic: bomb.Topic, Partition: bomb.Partition, Offset: bomb.NextOffset - 1, LeaderEpoch: bomb.Epoch,
 		Timestamp: time.Now()},
-		&task.FieldError{Field: "value", Message: fmt.Sprintf("the batch from offset %d is larger than %d MiB", bomb.Offset, maxBatch>>20)})
+		task.Wrong("value", "the batch from offset %d is larger than %d MiB", bomb.Offset, maxBatch>>20))
 	r.client.SetOffsets(map[string]map[int32]kgo.EpochOffset{bomb.Topic: {bomb.Partition: {Epoch: bomb.Epoch, Offset: bomb.NextOffset}}})
 }
 

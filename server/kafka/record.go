@@ -85,8 +85,7 @@ func parse(r *kgo.Record, topic topicID, readBody func([]byte) (api.Submit, erro
 
 func fromBody(r *kgo.Record, readBody func([]byte) (api.Submit, error)) (q request, err error) {
 	if r.Value == nil {
-		return q, &task.FieldError{Field: headerBizType,
-			Message: "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it"}
+		return q, task.Wrong(headerBizType, "is missing; a null value cancels the task that has the record's key, and needs toc-biz-type and toc-biz-id to find it")
 	}
 	if q.submit, err = readBody(r.Value); err != nil {
 		return q, err
@@ -94,8 +93,7 @@ func fromBody(r *kgo.Record, readBody func([]byte) (api.Submit, error)) (q reque
 	at := q.submit.ActionTime
 	if d := q.submit.Delay; at.IsZero() {
 		if d < 0 {
-			return q, &task.FieldError{Field: "delay",
-				Message: fmt.Sprintf("%s is negative; give a delay from the record's timestamp, 0s or more", d)}
+			return q, task.Wrong("delay", "%s is negative; give a delay from the record's timestamp, 0s or more", d)
 		}
 		at = r.Timestamp.Add(d) // so that it means the same whenever it is read
 	}
@@ -110,14 +108,14 @@ func fromHeaders(r *kgo.Record, bizType string, headers map[string]string) (q re
 		id = string(r.Key)
 	}
 	if id == "" {
-		return q, &task.FieldError{Field: headerBizID, Message: "is missing, and the record has no key that could stand for it"}
+		return q, task.Wrong(headerBizID, "is missing, and the record has no key that could stand for it")
 	}
 	if q.submit.BizID, q.submit.BizKey, err = task.ParseBizID(id); err != nil {
 		return q, err
 	}
 	if q.cancel {
 		if len(r.Key) == 0 {
-			return q, &task.FieldError{Field: "key", Message: "is missing; a null value cancels the task that has the record's key"}
+			return q, task.Wrong("key", "is missing; a null value cancels the task that has the record's key")
 		}
 		return q, nil
 	}
@@ -132,19 +130,18 @@ func actionTime(headers map[string]string) (time.Time, error) {
 		}
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return at, &task.FieldError{Field: headerActionTime,
-				Message: fmt.Sprintf("%.40q is neither an RFC 3339 time nor Unix milliseconds", text)}
+			return at, task.Wrong(headerActionTime, "%.40q is neither an RFC 3339 time nor Unix milliseconds", text)
 		}
 		return at, nil
 	}
 	if text, ok := headers[headerEpoch]; ok {
 		s, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || s > math.MaxInt64/1000 || s < math.MinInt64/1000 {
-			return time.Time{}, &task.FieldError{Field: headerEpoch, Message: fmt.Sprintf("%.40q is not a time in Unix seconds", text)}
+			return time.Time{}, task.Wrong(headerEpoch, "%.40q is not a time in Unix seconds", text)
 		}
 		return time.Unix(s, 0), nil
 	}
-	return time.Time{}, &task.FieldError{Field: headerActionTime, Message: "is missing; give an RFC 3339 time or Unix milliseconds"}
+	return time.Time{}, task.Wrong(headerActionTime, "is missing; give an RFC 3339 time or Unix milliseconds")
 }
 
 // The headers that a refused record gets in the failure topic, beside its own.

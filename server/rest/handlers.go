@@ -180,7 +180,7 @@ func (a *handlers) list(ctx context.Context, in *listInput) (api.Page, error) {
 			api.ListAll{BizType: in.BizType, Status: in.Status, From: in.From.Time, To: in.To.Time, Limit: in.Limit, Cursor: in.Cursor})
 	}
 	if !in.From.IsZero() || !in.To.IsZero() {
-		return api.Page{}, &task.FieldError{Field: "from", Message: "from and to do not go together with biz_id; leave them out, or biz_id"}
+		return api.Page{}, task.Wrong("from", "from and to do not go together with biz_id; leave them out, or biz_id")
 	}
 	bizID, err := api.ParseBizID(in.BizID)
 	if err != nil {
@@ -290,7 +290,7 @@ func (a *handlers) lease(ctx context.Context, in *leaseInput) (api.LeaseAnswer, 
 	}
 	if in.sent.TTR != nil {
 		if ask.TTR = time.Duration(*in.sent.TTR); ask.TTR == 0 {
-			return api.LeaseAnswer{}, &task.FieldError{Field: "ttr", Message: "0s is out of range; leave it out for that of the business type"}
+			return api.LeaseAnswer{}, task.Wrong("ttr", "0s is out of range; leave it out for that of the business type")
 		}
 	}
 	return a.center.Lease(ctx, in.Name, ask)
@@ -420,7 +420,7 @@ type unansweredInput struct {
 func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
-		return api.Unanswered{}, &task.FieldError{Field: api.HeaderForwarded, Message: "is not the escaped name of a node"}
+		return api.Unanswered{}, task.Wrong(api.HeaderForwarded, "is not the escaped name of a node")
 	}
 	said := api.Unanswered{Questions: []api.ID{}}
 	for _, q := range a.cfg.Unanswered(node) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -107,7 +106,7 @@ func (a *handlers) youzan(w http.ResponseWriter, r *http.Request) {
 func (a *handlers) youzanCommand(w http.ResponseWriter, r *http.Request) (youzanAnswer, error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, smallBody))
 	if err != nil {
-		return youzanAnswer{}, &task.FieldError{Field: "body", Message: fmt.Sprintf("did not arrive, or is larger than %d bytes", smallBody)}
+		return youzanAnswer{}, task.Wrong("body", "did not arrive, or is larger than %d bytes", smallBody)
 	}
 	c, err := readYouzan(text)
 	if err != nil {
@@ -122,13 +121,13 @@ func (a *handlers) youzanCommand(w http.ResponseWriter, r *http.Request) (youzan
 	case "add", "finish", "delete":
 		switch {
 		case c.ID == nil:
-			return youzanAnswer{}, &task.FieldError{Field: "id", Message: "is missing; give the id of the job"}
+			return youzanAnswer{}, task.Wrong("id", "is missing; give the id of the job")
 		case c.Command == "add":
 			return a.youzanAdd(ctx, &c)
 		}
 		return a.youzanEnd(ctx, &c)
 	default:
-		return youzanAnswer{}, &task.FieldError{Field: "command", Message: fmt.Sprintf("is %.64q; give add, pop, finish or delete", c.Command)}
+		return youzanAnswer{}, task.Wrong("command", "is %.64q; give add, pop, finish or delete", c.Command)
 	}
 }
 
@@ -139,7 +138,7 @@ func seconds(field string, n json.Number) (time.Duration, error) {
 	}
 	s, err := strconv.ParseFloat(string(n), 64)
 	if err != nil || s < 0 || s > intake.MaxAhead.Seconds() {
-		return 0, &task.FieldError{Field: field, Message: fmt.Sprintf("is %.64s; give seconds, 0 or more", n)}
+		return 0, task.Wrong(field, "is %.64s; give seconds, 0 or more", n)
 	}
 	return time.Duration(s * float64(time.Second)), nil
 }
@@ -158,8 +157,7 @@ func (a *handlers) youzanAdd(ctx context.Context, c *youzanCommand) (youzanAnswe
 		return youzanAnswer{}, err
 	}
 	if b, ok := a.center.Types().ByName(c.Topic); !ok || !b.Pull {
-		return youzanAnswer{}, &task.FieldError{Field: "topic",
-			Message: fmt.Sprintf("%.64q is no business type with the processor pull", c.Topic)}
+		return youzanAnswer{}, task.Wrong("topic", "%.64q is no business type with the processor pull", c.Topic)
 	}
 	s, err := a.center.Submit(ctx, api.Submit{BizType: c.Topic, BizID: c.ID.Number, BizKey: c.ID.Key, Delay: delay, Now: true,
 		Attribute: c.Body, DedupKey: youzanKey, OnDuplicate: api.Again, Timeout: ttr})
@@ -177,7 +175,7 @@ func (a *handlers) youzanPop(ctx context.Context, c *youzanCommand) (youzanAnswe
 	got, err := a.center.Lease(ctx, c.Topic, api.AskLease{Max: c.Max, Wait: min(wait, intake.MaxWait)})
 	switch {
 	case errors.Is(err, task.ErrNotFound):
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: fmt.Sprintf("%.64q is no business type", c.Topic)}
+		return youzanAnswer{}, task.Wrong("topic", "%.64q is no business type", c.Topic)
 	case err != nil:
 		return youzanAnswer{}, err
 	case len(got.Tasks) == 0:
@@ -209,7 +207,7 @@ func (a *handlers) youzanEnd(ctx context.Context, c *youzanCommand) (youzanAnswe
 	case len(open) == 0:
 		return youzanAnswer{}, task.ErrNotFound
 	case len(open) > 1:
-		return youzanAnswer{}, &task.FieldError{Field: "topic", Message: "is needed: several jobs have this id"}
+		return youzanAnswer{}, task.Wrong("topic", "is needed: several jobs have this id")
 	}
 	t := open[0]
 	if !t.HasLease() {
