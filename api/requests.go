@@ -63,6 +63,18 @@ func (r *DeadRequest) Which() ListDead {
 	return ListDead{BizType: r.BizType, Error: r.Error, Since: timeOf(r.Since), Until: timeOf(r.Until)}
 }
 
+// Request asks to change the dead tasks that q selects, at most Limit.
+func (q ListDead) Request() DeadRequest {
+	r := DeadRequest{BizType: q.BizType, Error: q.Error, Limit: q.Limit}
+	if !q.Since.IsZero() {
+		r.Since = &q.Since
+	}
+	if !q.Until.IsZero() {
+		r.Until = &q.Until
+	}
+	return r
+}
+
 // PauseRequest asks to pause a business type.
 type PauseRequest struct {
 	_      struct{}   `additionalProperties:"false"`

@@ -34,26 +34,20 @@ func deadListCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List dead tasks", Args: noArguments}
 	r := remoteFlags(cmd, now)
 	var q client.ListDead
-	f := deadFlags(cmd, &q.BizType, &q.Error)
+	deadFlags(cmd, &q)
 	pageFlags(cmd, &q.Limit, &q.Cursor)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q.Since, q.Until = f.since, f.until
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
 	}
 	return cmd
 }
 
-// deadTimes are --since and --until.
-type deadTimes struct{ since, until time.Time }
-
 // deadFlags adds the flags that select dead tasks.
-func deadFlags(cmd *cobra.Command, bizType, part *string) *deadTimes {
-	f := &deadTimes{}
-	bizTypeFlag(cmd, bizType)
-	cmd.Flags().StringVar(part, "error", "", "a `part` of last_error")
-	timeFlag(cmd, &f.since, "since", "died at this `time` or later, like 2026-01-02T15:04:05Z")
-	timeFlag(cmd, &f.until, "until", "died before this `time`")
-	return f
+func deadFlags(cmd *cobra.Command, q *client.ListDead) {
+	bizTypeFlag(cmd, &q.BizType)
+	cmd.Flags().StringVar(&q.Error, "error", "", "a `part` of last_error")
+	timeFlag(cmd, &q.Since, "since", "died at this `time` or later, like 2026-01-02T15:04:05Z")
+	timeFlag(cmd, &q.Until, "until", "died before this `time`")
 }
 
 func deadGroupsCommand(now func() time.Time) *cobra.Command {
@@ -107,24 +101,19 @@ func deadChangeCommand[T api.Changed](now func() time.Time, name, short, done st
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArguments}
 	r := remoteFlags(cmd, now)
 	r.patient = true // a million tasks take a while
-	var asked client.RedriveDead
-	f := deadFlags(cmd, &asked.BizType, &asked.Error)
-	notEmpty(cmd, "error", &asked.Error, "leave it out for all")
-	cmd.Flags().IntVar(&asked.Limit, "limit", 0, "at most this many (default: all)")
-	rateFlag(cmd, &asked.Rate, "start an operation that changes so many a second; toc operations shows it")
-	cmd.Flags().BoolVar(&asked.DryRun, "dry-run", false, "count only, change nothing")
+	var q client.ListDead
+	var rate float64
+	deadFlags(cmd, &q)
+	notEmpty(cmd, "error", &q.Error, "leave it out for all")
+	cmd.Flags().IntVar(&q.Limit, "limit", 0, "at most this many (default: all)")
+	rateFlag(cmd, &rate, "start an operation that changes so many a second; toc operations shows it")
+	dryRun := cmd.Flags().Bool("dry-run", false, "count only, change nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if asked.Limit < 1 && cmd.Flags().Changed("limit") {
-			return usage("--limit %d: give 1 or more; leave it out for all", asked.Limit)
+		if q.Limit < 1 && cmd.Flags().Changed("limit") {
+			return usage("--limit %d: give 1 or more; leave it out for all", q.Limit)
 		}
-		if !f.since.IsZero() {
-			asked.Since = &f.since
-		}
-		if !f.until.IsZero() {
-			asked.Until = &f.until
-		}
-		note := ""
-		if asked.DryRun {
+		asked, note := q.Request(), ""
+		if asked.Rate, asked.DryRun = rate, *dryRun; *dryRun {
 			note = " (dry run)"
 		}
 		return call(cmd, r, func(ctx context.Context, c *client.Client) (T, error) { return ask(c, ctx, asked) },

@@ -200,13 +200,8 @@ func (c *Console) changeDead(r *http.Request) (*page, error) {
 
 // changeAll starts the operation of a change, or counts what matches.
 func (c *Console) changeAll(ctx context.Context, k *bulk, dryRun bool) (matched int, operation api.ID, err error) {
-	r := api.DeadRequest{BizType: k.BizType, Error: k.Error, Limit: k.Limit, Rate: k.rate, DryRun: dryRun}
-	if !k.Since.IsZero() {
-		r.Since = &k.Since
-	}
-	if !k.Until.IsZero() {
-		r.Until = &k.Until
-	}
+	r := k.Request()
+	r.Rate, r.DryRun = k.rate, dryRun
 	var got api.Changed
 	if k.verb == "discard" {
 		got, err = c.center.DiscardDead(ctx, r)
