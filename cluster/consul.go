@@ -265,7 +265,8 @@ func (c *Consul) joinLooking(ctx context.Context) error {
 // join registers this node. It calls waiting once if Consul does not answer at once.
 func (c *Consul) join(ctx context.Context, waiting func()) error {
 	var denied time.Time
-	for pause := c.cfg.TTL / 30; ; pause = min(2*pause, maxPause) {
+	pauses := wait.Backoff{First: c.cfg.TTL / 30, Most: maxPause}
+	for {
 		var err error
 		for _, step := range []func(context.Context) error{c.checkLayout, c.ensureID, c.beat} {
 			if err = step(ctx); err != nil {
@@ -287,7 +288,7 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 			return err
 		case errors.As(err, new(*nameTakenError)):
 			// A predecessor that died stays in Consul until its session ends.
-			pause = c.cfg.TTL / 30
+			pauses.Reset()
 			if denied.IsZero() {
 				denied = time.Now()
 			}
@@ -301,7 +302,7 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 			}
 			c.report()
 		}
-		_ = wait.For(ctx, pause)
+		_ = pauses.Wait(ctx)
 	}
 }
 

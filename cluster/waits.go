@@ -174,7 +174,8 @@ const (
 // that it has. It fails if time does not mend an error, and when ctx ends. local: the databases are files of this machine,
 // so if none can be opened, it fails, too, unless they were only busy.
 func (w *waits) takeAll(ctx context.Context, databases int, local bool, take func(database int) error) error {
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	pauses := wait.Backoff{First: firstPause, Most: maxPause}
+	for {
 		taken, err := w.round(ctx, databases, take)
 		if err != nil || taken > 0 {
 			return err
@@ -187,7 +188,7 @@ func (w *waits) takeAll(ctx context.Context, databases int, local bool, take fun
 			}
 		}
 		w.report()
-		if wait.For(ctx, pause) != nil {
+		if pauses.Wait(ctx) != nil {
 			return w.ended(ctx)
 		}
 	}

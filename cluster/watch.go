@@ -24,7 +24,7 @@ const (
 // returns its index.
 func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOptions) (uint64, error)) {
 	var index uint64
-	pause := watchGap
+	pauses := wait.Backoff{First: 2 * watchGap, Most: watchRetry}
 	for ctx.Err() == nil {
 		most := jitter(watchFor)
 		// Consul itself adds up to a sixteenth.
@@ -33,15 +33,15 @@ func (c *Consul) watch(ctx context.Context, what string, ask func(*api.QueryOpti
 		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: most, RequireConsistent: true}).WithContext(limited))
 		cancel()
 		if err != nil {
-			if pause == watchGap && ctx.Err() == nil && !unreachable(err) { // the heartbeat logs the rest
+			pause := pauses.Next()
+			if pause == pauses.First && ctx.Err() == nil && !unreachable(err) { // the heartbeat logs the rest
 				c.cfg.Logger.Error("consul refuses a watch", "of", what, "error", err)
 			}
 			index = 0 // the next server may know less, or more
-			pause = min(2*pause, watchRetry)
 			_ = wait.For(ctx, jitter(pause))
 			continue
 		}
-		pause = watchGap
+		pauses.Reset()
 		if at < index { // restored from a snapshot, for example
 			at = 0
 		}

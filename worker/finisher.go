@@ -128,7 +128,7 @@ const amendTries = 5
 // a locked row or a broken table: it wrote nothing for those. ok is false if ctx ended first.
 func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) (applied []bool, held map[uint64]error, ok bool) {
 	stamp := f.cfg.Store.Stamp(database)
-	pause := 50 * time.Millisecond
+	pauses := wait.Backoff{First: 50 * time.Millisecond, Most: 2 * time.Second}
 	for try := 1; ; try++ {
 		// Do not cancel a write that is under way: the store bounds its time.
 		applied, err := f.cfg.Store.Apply(context.WithoutCancel(ctx), database, stamp, moves)
@@ -150,9 +150,9 @@ func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) 
 			f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "database", database, "tasks", len(moves), "error", err)
 			return nil, nil, false
 		}
+		pause := pauses.Next()
 		f.cfg.Logger.Warn("outcomes not recorded yet, trying again", "database", database, "tasks", len(moves), "retry_in", pause, "error", err)
 		_ = wait.For(ctx, pause)
-		pause = min(2*pause, 2*time.Second)
 	}
 }
 

@@ -404,20 +404,18 @@ func (j *journal) recordFailure(database int, err error) {
 	}
 	j.repairs.Go(func() {
 		j.cfg.Logger.Warn("start journal unavailable; suspect tasks are not started", "database", database, "error", err) // here no lock is held
-		for pause := 100 * time.Millisecond; ; pause = min(2*pause, 3*time.Second) {
-			if wait.For(ctx, pause) != nil {
-				return
-			}
+		pauses := wait.Backoff{First: 100 * time.Millisecond, Most: 3 * time.Second}
+		for pauses.Wait(ctx) == nil {
 			call, cancel := context.WithTimeout(ctx, journalTimeout)
 			err := j.cfg.Store.Journal(call, database, nil, []store.Running{{Instance: j.cfg.Instance}}) // removes a row that does not exist
 			cancel()
 			if err == nil {
-				break
+				db.failing.Store(nil)
+				db.writes.Add(journalWrite{}) // triggers the removals that failed
+				j.cfg.Logger.Info("the journal of what runs works again", "database", database)
+				j.cfg.Dispatch.Tick() // tasks were left in the store
+				return
 			}
 		}
-		db.failing.Store(nil)
-		db.writes.Add(journalWrite{}) // triggers the removals that failed
-		j.cfg.Logger.Info("the journal of what runs works again", "database", database)
-		j.cfg.Dispatch.Tick() // tasks were left in the store
 	})
 }

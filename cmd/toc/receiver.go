@@ -17,6 +17,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/timeoutcenter/toc/client"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/server/rest"
 )
 
@@ -107,9 +108,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			LatenessMS: came.Sub(t.ActionTime.Time()).Milliseconds(), Signature: signature, Attribute: t.Attribute,
 		}))
 	}
-	select {
-	case <-time.After(r.delay):
-	case <-req.Context().Done():
+	if wait.For(req.Context(), r.delay) != nil {
 		return
 	}
 	status := r.status

@@ -232,19 +232,16 @@ func (c *conn) call(ctx context.Context, f func() error) error {
 
 // waitForLock repeats a call while the file is locked. A connection without an answer is of no more use.
 func (c *conn) waitForLock(ctx context.Context, call func() (answered bool, err error)) error {
-	for began, pause := time.Now(), time.Millisecond; ; {
+	pauses := wait.Backoff{First: time.Millisecond, Most: 50 * time.Millisecond}
+	for began := time.Now(); ; {
 		answered, err := call()
 		if !answered {
 			c.setBad()
 			return err
 		}
-		if !isBusy(err) || time.Since(began) >= c.busy {
+		if !isBusy(err) || time.Since(began) >= c.busy || pauses.Wait(ctx) != nil {
 			return err
 		}
-		if wait.For(ctx, pause) != nil {
-			return err
-		}
-		pause = min(2*pause, 50*time.Millisecond)
 	}
 }
 

@@ -147,18 +147,12 @@ func (p *partition) work() {
 	for p.ctx.Err() == nil {
 		p.takeOver()
 		now, end := time.Now(), p.reader.session.end()
-		step, wait := p.choose(now)
+		step, pause := p.choose(now)
 		if len(step) > 0 && !now.Before(end) {
-			step, wait = nil, sessionPause
+			step, pause = nil, sessionPause
 		}
 		if len(step) == 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-p.wake:
-			case <-timer.C:
-			case <-p.ctx.Done():
-			}
-			timer.Stop()
+			_ = wait.ForOr(p.ctx, pause, p.wake)
 			continue
 		}
 		p.settle(step, end)
