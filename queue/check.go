@@ -64,7 +64,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 		e.bizQueue.checking--
 		e.bizQueue.setReread(e, false)
 		if e.Task.ActionTime.Equal(row.ActionTime) {
-			e.checked += max(0, now.Sub(latest(e.checkBegan, row.ActionTime)))
+			e.checked += max(0, min(now.Sub(e.checkBegan), now.Sub(row.ActionTime)))
 		} else {
 			e.offeredAt, e.checked = now, 0
 		}

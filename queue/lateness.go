@@ -19,21 +19,12 @@ func (l Lateness) Total() time.Duration { return l.Find + l.Check + l.Wait + l.S
 func (e *Entry) Called(now time.Time) (l Lateness, first bool) {
 	first, e.called = !e.called, true
 	due := e.Task.ActionTime
-	found := latest(due, e.offeredAt)
-	taken := latest(found, e.takenAt)
-	if now.Before(taken) { // the clock was set back
-		return Lateness{Find: max(0, now.Sub(due))}, first
+	late := now.Sub(due)
+	found := max(0, e.offeredAt.Sub(due))
+	taken := max(found, e.takenAt.Sub(due))
+	if late < taken { // the clock was set back
+		return Lateness{Find: max(0, late)}, first
 	}
-	l.Find = found.Sub(due)
-	l.Check = min(e.checked, taken.Sub(found))
-	l.Wait = taken.Sub(found) - l.Check
-	l.Start = now.Sub(taken)
-	return l, first
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
+	check := min(e.checked, taken-found)
+	return Lateness{Find: found, Check: check, Wait: taken - found - check, Start: late - taken}, first
 }

@@ -183,7 +183,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 	e := &Entry{Item: *it, bizQueue: b, readAt: read, term: term, offeredAt: now}
 	due := it.Task.ActionTime
 	if !it.Found.IsZero() {
-		e.offeredAt, e.checked = it.Found, max(0, now.Sub(latest(it.Found, due)))
+		e.offeredAt, e.checked = it.Found, max(0, min(now.Sub(it.Found), now.Sub(due)))
 	}
 	switch {
 	case !due.After(now):

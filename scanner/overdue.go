@@ -170,25 +170,17 @@ func (r *scan) retriesUntil(p int, now time.Time) (until time.Time, some bool) {
 	}
 	last, counted := r.db.overdue.retrying[p]
 	if !counted { // they may have failed on another node, or before a restart
-		until = latest(until, now.Add(retryLeast))
+		longest := retryLeast
 		for _, b := range r.types.All() {
-			until = latest(until, now.Add(b.BackoffMax))
+			longest = max(longest, b.BackoffMax)
 		}
+		until = slices.MaxFunc([]time.Time{until, now.Add(longest)}, time.Time.Compare)
 	}
 	some = until.After(now) || len(last) > 0
 	for _, sum := range last {
-		until = latest(until, sum.Last, now) // until the last one has ended
+		until = slices.MaxFunc([]time.Time{until, sum.Last, now}, time.Time.Compare) // until the last one has ended
 	}
 	return until, some
-}
-
-func latest(first time.Time, more ...time.Time) time.Time {
-	for _, t := range more {
-		if t.After(first) {
-			first = t
-		}
-	}
-	return first
 }
 
 // Retrying sums up the pending tasks of this node that have failed and run again, by biz_type, as of the last passes.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -160,12 +161,7 @@ func (r *remote) showAudit(out io.Writer, p client.AuditPage) error {
 	return w.Flush()
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return oneLine(text)
-}
+func orDash(text string) string { return oneLine(cmp.Or(text, "-")) }
 
 // moment writes a time in UTC and how far it is from now; "" for none.
 func (r *remote) moment(t time.Time) string {

@@ -1,6 +1,7 @@
 package mysqlsession
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -51,7 +52,7 @@ func report(limits Limits, given, status map[string]string) (r Report) {
 		if !ok || s.isRight(is, given) {
 			continue
 		}
-		r.add(s, fmt.Sprintf("%s is %s: %s; set %s", s.Name, orEmpty(is), s.Why, s.Right))
+		r.add(s, fmt.Sprintf("%s is %s: %s; set %s", s.Name, cmp.Or(is, "empty"), s.Why, s.Right))
 	}
 	if status["innodb_redo_log_enabled"] == "OFF" {
 		r.NotDurable = append(r.NotDurable, "the redo log is off: a crash loses the database; run ALTER INSTANCE ENABLE INNODB REDO_LOG")
@@ -70,13 +71,6 @@ func (r *Report) add(s ServerVariable, line string) {
 	} else {
 		r.Wrong = append(r.Wrong, line)
 	}
-}
-
-func orEmpty(text string) string {
-	if text == "" {
-		return "empty"
-	}
-	return text
 }
 
 // statusNames are the status variables that report reads.
