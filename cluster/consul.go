@@ -151,7 +151,7 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	c := &Consul{
 		waits:     waits{logger: cfg.Logger, begun: cfg.Waiting},
 		cfg:       cfg,
-		owned:     NewOwnership(cfg.Layout.Partitions),
+		owned:     newOwnership(cfg.Layout.Partitions, 1, func(int) int { return 0 }),
 		clock:     now,
 		instance:  newInstance(),
 		wake:      wait.NewSignal(),
@@ -326,7 +326,7 @@ func (c *Consul) startBeats(ctx context.Context) {
 func (c *Consul) Run(ctx context.Context) error {
 	c.setPhase(working)
 	var wg sync.WaitGroup
-	wg.Go(func() { c.probe(ctx) })
+	wg.Go(func() { eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) }) })
 	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
 	wg.Go(func() { c.watch(ctx, "names", c.askNames) })
 	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })

@@ -25,7 +25,7 @@ func (w *tower) pass(mono, wall time.Duration) {
 
 func leasedOwnership() (*Ownership, *tower) {
 	w := &tower{instant{int64(time.Hour), int64(1e18)}}
-	o := NewOwnership(4)
+	o := ownershipOf(4)
 	o.clock = func() instant { return w.at }
 	set(o, 1, 3, true)
 	o.renew(0, w.at.add(2*time.Second))
@@ -77,7 +77,7 @@ func TestARenewedLeaseRings(t *testing.T) {
 }
 
 func TestTheEndOfALeaseRingsByItself(t *testing.T) {
-	o := NewOwnership(1)
+	o := ownershipOf(1)
 	set(o, 0, 1, true)
 	rings := o.Watch()
 	o.renew(0, now().add(20*time.Millisecond))
@@ -86,7 +86,7 @@ func TestTheEndOfALeaseRingsByItself(t *testing.T) {
 }
 
 func TestOwnsDoesNotAllocate(t *testing.T) {
-	o := NewOwnership(4)
+	o := ownershipOf(4)
 	set(o, 2, 3, true)
 	o.renew(0, now().add(time.Hour))
 	defer o.expire(0)
@@ -94,7 +94,7 @@ func TestOwnsDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkOwns(b *testing.B) {
-	o := NewOwnership(4)
+	o := ownershipOf(4)
 	set(o, 2, 3, true)
 	o.renew(0, now().add(time.Hour))
 	defer o.expire(0)

@@ -33,11 +33,6 @@ type lease struct {
 	timer   *time.Timer
 }
 
-// NewOwnership makes an empty Ownership of the given number of partitions, with a lease that does not end.
-func NewOwnership(partitions int) *Ownership {
-	return newOwnership(partitions, 1, func(int) int { return 0 })
-}
-
 // newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
 	o := &Ownership{

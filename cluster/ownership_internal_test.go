@@ -8,6 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// ownershipOf is an empty Ownership of so many partitions, with a lease that does not end.
+func ownershipOf(partitions int) *Ownership {
+	return newOwnership(partitions, 1, func(int) int { return 0 })
+}
+
 // set adds or removes the partitions first to end−1.
 func set(o *Ownership, first, end int, mine bool) {
 	for p := first; p < end; p++ {
@@ -20,7 +25,7 @@ func set(o *Ownership, first, end int, mine bool) {
 }
 
 func TestOwnership(t *testing.T) {
-	o := NewOwnership(8)
+	o := ownershipOf(8)
 	require.Empty(t, o.Owned())
 	first, second := o.Watch(), o.Watch()
 	set(o, 2, 4, true)
@@ -41,7 +46,7 @@ func TestOwnership(t *testing.T) {
 
 // A watcher that looks after a signal sees the change behind it, or a later one.
 func TestNoChangeIsMissed(t *testing.T) {
-	o := NewOwnership(4)
+	o := ownershipOf(4)
 	rings := o.Watch()
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -56,7 +61,7 @@ func TestNoChangeIsMissed(t *testing.T) {
 }
 
 func TestEachTakingIsATermOfItsOwn(t *testing.T) {
-	o := NewOwnership(4)
+	o := ownershipOf(4)
 	require.Zero(t, o.Term(1), "not ours")
 	set(o, 1, 3, true)
 	first := o.Term(1)
@@ -78,7 +83,7 @@ func TestEachTakingIsATermOfItsOwn(t *testing.T) {
 // Before, a partition that was lost and taken again by the same node was settled by that, so a task that ended the process soon
 // after a hiccup of the database ended it for ever.
 func TestWhatIsUnsettledStaysSoThroughALoss(t *testing.T) {
-	o := NewOwnership(3)
+	o := ownershipOf(3)
 	o.take([]int{0, 1, 2}, func(p int) bool { return p < 2 })
 	o.Settled(1, o.Term(1))
 	o.drop([]int{0, 1, 2})

@@ -61,12 +61,7 @@ func (c *Consul) setDatabaseState(database int, change func(*databaseState)) {
 	change(&c.databases[database])
 }
 
-// probe supervises each database independently, until ctx ends.
-func (c *Consul) probe(ctx context.Context) {
-	eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) })
-}
-
-// superviseDatabase checks once a second whether this node reaches a database, and renews the cluster's claim
+// superviseDatabase checks once a second until ctx ends whether this node reaches a database, and renews the cluster's claim
 // on it. One that was unreachable is prepared again, with growing pauses of up to 3 s.
 func (c *Consul) superviseDatabase(ctx context.Context, database int) {
 	claimed, lastLogged := time.Now(), time.Time{}

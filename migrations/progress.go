@@ -38,9 +38,6 @@ func (p *progress) reach(database, step, tables int) {
 	}
 }
 
-// finish records that a database has all of its tables.
-func (p *progress) finish(database int) { p.reach(database, len(steps)-1, p.tables) }
-
 func (p *progress) of(database int) (done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

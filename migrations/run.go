@@ -58,7 +58,7 @@ func (r *run) do(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.progress.finish(r.database.Index)
+	r.progress.reach(r.database.Index, len(steps)-1, r.progress.tables)
 	return nil
 }
 

@@ -44,8 +44,6 @@ func (b *bizQueue) readySize() (n int) {
 	return n
 }
 
-func (b *bizQueue) full() bool { return b.size() >= b.capacity }
-
 // hasRoom demands some slack, so that a full queue is refilled in batches and not row by row.
 func (b *bizQueue) hasRoom() bool { return b.size() <= b.capacity-max(1, b.capacity/4) }
 

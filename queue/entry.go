@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/task"
@@ -93,14 +94,7 @@ func (h *earliestHeap) Push(x any) {
 	*h = append(*h, e)
 }
 
-func (h *earliestHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	e := old[n]
-	old[n] = nil
-	*h = old[:n]
-	return e
-}
+func (h *earliestHeap) Pop() any { return pop((*[]*Entry)(h)) }
 
 // latestHeap orders entries by runAt, the latest first.
 type latestHeap []*Entry
@@ -118,12 +112,13 @@ func (h *latestHeap) Push(x any) {
 	*h = append(*h, e)
 }
 
-func (h *latestHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	e := old[n]
-	old[n] = nil
-	*h = old[:n]
+func (h *latestHeap) Pop() any { return pop((*[]*Entry)(h)) }
+
+// pop removes the last entry.
+func pop(list *[]*Entry) *Entry {
+	n := len(*list) - 1
+	e := (*list)[n]
+	*list = slices.Delete(*list, n, n+1)
 	return e
 }
 

@@ -201,7 +201,7 @@ func (q *Queue) offer(r *Read, it *Item, now time.Time, back released) (_ releas
 		}
 		b.setLate(e)
 	}
-	if b.full() {
+	if b.size() >= b.capacity {
 		if len(b.latest) == 0 || !e.before(b.latest[0]) {
 			b.setResumeAfter(it)
 			b.clearLate(e)

@@ -51,7 +51,7 @@ type finisher struct {
 
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.cfg.Layout.Databases {
-		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.flush(ctx, d, batch) })
+		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.setAside(ctx, d, f.record(ctx, d, batch)) })
 		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
 	}
 }
@@ -80,11 +80,6 @@ func (f *finisher) wait() {
 		g.Wait()
 	}
 	f.locked.loops.Wait()
-}
-
-// flush records a batch, and sets aside the outcomes whose rows are locked.
-func (f *finisher) flush(ctx context.Context, database int, batch []*finish) {
-	f.setAside(ctx, database, f.record(ctx, database, batch))
 }
 
 // record retries until a batch is durable or ctx, which bounds the program's shutdown, ends. Tasks without a

@@ -397,20 +397,7 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 			c.cfg.Queue.Return(e)
 			continue
 		}
-		if late, first := e.Called(now); first {
-			c.cfg.Observer.Started(c.bizType, late)
-		}
-		inTime := row.IsLeased(c.cfg.Now())
-		if !inTime {
-			given.isGone, given.roomless = nobody, true
-		}
-		c.pulls.add(given, inTime)
-		place := c.cfg.Dispatch.Where(&row)
-		c.cfg.Queue.Done(e, row, place == dispatch.Queue)
-		if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
-			c.cfg.Dispatch.Place(row)
-		}
-		if inTime {
+		if c.grant(e, given) {
 			leased = append(leased, row)
 		}
 	}
@@ -422,6 +409,25 @@ func (c *pool) lease(ctx context.Context, entries []*queue.Entry, ttr time.Durat
 		failed = nil
 	}
 	return leased, failed
+}
+
+// grant counts a lease that was recorded, and puts its task where it waits for the end. It reports whether the lease still runs.
+func (c *pool) grant(e *queue.Entry, given grantedLease) bool {
+	if late, first := e.Called(given.since); first {
+		c.cfg.Observer.Started(c.bizType, late)
+	}
+	row := given.task
+	inTime := row.IsLeased(c.cfg.Now())
+	if !inTime {
+		given.isGone, given.roomless = nobody, true
+	}
+	c.pulls.add(given, inTime)
+	place := c.cfg.Dispatch.Where(&row)
+	c.cfg.Queue.Done(e, row, place == dispatch.Queue)
+	if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
+		c.cfg.Dispatch.Place(row)
+	}
+	return inTime
 }
 
 // giveBack ends leases that no consumer has got.

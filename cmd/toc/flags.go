@@ -117,7 +117,7 @@ type when struct {
 func whenFlags(cmd *cobra.Command) *when {
 	w := &when{}
 	cmd.Flags().Func("in", "how long from now, a `duration` like 90s, 30m or 1h30m", w.setIn)
-	cmd.Flags().Func("at", "when, a `time` like 2026-01-02T15:04:05Z", w.setAt)
+	timeFlag(cmd, &w.at, "at", "when, a `time` like 2026-01-02T15:04:05Z")
 	cmd.Flags().StringVar(&w.past, "past", "",
 		"what becomes of an --at more than 5 s ago: `fire or refuse` (default refuse); fire: the task is due at once")
 	return w
@@ -133,17 +133,13 @@ func (w *when) setIn(text string) (err error) {
 	return errors.New("write a duration like 90s, 30m or 1h30m; a day is 24h")
 }
 
-func (w *when) setAt(text string) error { return setTime(&w.at, text) }
-
 func timeFlag(cmd *cobra.Command, at *time.Time, name, text string) {
-	cmd.Flags().Func(name, text, func(value string) error { return setTime(at, value) })
-}
-
-func setTime(at *time.Time, text string) (err error) {
-	if *at, err = time.Parse(time.RFC3339, strings.TrimSpace(text)); err != nil {
-		return errors.New("write day, time and zone (RFC 3339), like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00")
-	}
-	return nil
+	cmd.Flags().Func(name, text, func(value string) (err error) {
+		if *at, err = time.Parse(time.RFC3339, strings.TrimSpace(value)); err != nil {
+			return errors.New("write day, time and zone (RFC 3339), like 2026-01-02T15:04:05Z or 2026-01-02T16:04:05+01:00")
+		}
+		return nil
+	})
 }
 
 // check asks for exactly one of the two.

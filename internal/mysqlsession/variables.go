@@ -20,15 +20,6 @@ type Variable struct {
 	Why string
 }
 
-// Variables lists all variables that toc sets, the first first.
-func Variables() []Variable {
-	var list []Variable
-	for _, s := range settings(Limits{Statement: 10 * time.Second}) {
-		list = append(list, s.Variable)
-	}
-	return list
-}
-
 // setting is a Variable with all that is needed to set and to compare it.
 type setting struct {
 	Variable
