@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/timeoutcenter/toc/sharding"
 )
 
 // Validate checks every setting and the relations between them. The error is a
@@ -130,7 +132,7 @@ func (c Cluster) check(ps *problems, store Store) {
 	ps.oneOf("cluster.provider", c.Provider, ProviderSingle, ProviderConsul)
 	if store.hasLayout() { // else there is nothing to compare with
 		least, most := store.Databases, store.Layout()
-		ps.require(isPowerOfTwo(c.Partitions) && c.Partitions >= least && c.Partitions <= most, "cluster.partitions",
+		ps.require(sharding.IsPowerOfTwo(c.Partitions) && c.Partitions >= least && c.Partitions <= most, "cluster.partitions",
 			"%d does not suit %d databases of %d tables; write a power of two from %d to %d", c.Partitions, store.Databases, store.TablesPerDatabase, least, most)
 	}
 	ps.oneOf("cluster.on_consul_loss", c.OnConsulLoss, ConsulLossStop, ConsulLossKeep)
@@ -189,5 +191,3 @@ func hasNoMore(address string) bool {
 	_, host, _ := strings.Cut(address, "://")
 	return !strings.ContainsAny(strings.TrimSuffix(host, "/"), "@/?#")
 }
-
-func isPowerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }

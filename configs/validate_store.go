@@ -9,11 +9,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/timeoutcenter/toc/internal/mysqlsession"
+	"github.com/timeoutcenter/toc/sharding"
 )
-
-// maxTables is the most task tables in all databases: a job_id has 13 bits for
-// the shard.
-const maxTables = 8192
 
 // check checks the store: its layout, and what its driver needs.
 func (s Store) check(ps *problems) {
@@ -34,12 +31,12 @@ func (s Store) check(ps *problems) {
 // checkLayout looks at each number first, so that their product cannot overflow.
 func (s Store) checkLayout(ps *problems) {
 	const right = "%d is not right; write a power of two from 1 to %d"
-	databases := isPowerOfTwo(s.Databases) && s.Databases <= maxTables
-	tables := isPowerOfTwo(s.TablesPerDatabase) && s.TablesPerDatabase <= maxTables
-	ps.require(databases, "store.databases", right, s.Databases, maxTables)
-	ps.require(tables, "store.tables_per_database", right, s.TablesPerDatabase, maxTables)
-	ps.require(!databases || !tables || s.Layout() <= maxTables, "store.tables_per_database",
-		"%d in each of %d databases are too many; write %d or less", s.TablesPerDatabase, s.Databases, maxTables/max(1, s.Databases))
+	databases := sharding.IsPowerOfTwo(s.Databases) && s.Databases <= sharding.MaxShards
+	tables := sharding.IsPowerOfTwo(s.TablesPerDatabase) && s.TablesPerDatabase <= sharding.MaxShards
+	ps.require(databases, "store.databases", right, s.Databases, sharding.MaxShards)
+	ps.require(tables, "store.tables_per_database", right, s.TablesPerDatabase, sharding.MaxShards)
+	ps.require(!databases || !tables || s.Layout() <= sharding.MaxShards, "store.tables_per_database",
+		"%d in each of %d databases are too many; write %d or less", s.TablesPerDatabase, s.Databases, sharding.MaxShards/max(1, s.Databases))
 }
 
 func (s Store) hasLayout() bool {

@@ -31,21 +31,22 @@ type Layout struct {
 // Validate returns an error with the configuration key if a layout is wrong.
 func (l Layout) Validate() error {
 	switch {
-	case !powerOfTwo(l.Databases):
+	case !IsPowerOfTwo(l.Databases):
 		return fmt.Errorf("store.databases: %d is not a power of two", l.Databases)
-	case !powerOfTwo(l.TablesPerDatabase):
+	case !IsPowerOfTwo(l.TablesPerDatabase):
 		return fmt.Errorf("store.tables_per_database: %d is not a power of two", l.TablesPerDatabase)
 	case l.Databases*l.TablesPerDatabase > MaxShards:
 		return fmt.Errorf("store.databases × store.tables_per_database: %d × %d is more than %d tables",
 			l.Databases, l.TablesPerDatabase, MaxShards)
-	case !powerOfTwo(l.Partitions) || l.Partitions < l.Databases || l.Partitions > l.Shards():
+	case !IsPowerOfTwo(l.Partitions) || l.Partitions < l.Databases || l.Partitions > l.Shards():
 		return fmt.Errorf("cluster.partitions: %d is not a power of two from %d (databases) to %d (tables in all)",
 			l.Partitions, l.Databases, l.Shards())
 	}
 	return nil
 }
 
-func powerOfTwo(n int) bool { return n > 0 && bits.OnesCount(uint(n)) == 1 }
+// IsPowerOfTwo reports whether n is 1, 2, 4 and so on.
+func IsPowerOfTwo(n int) bool { return n > 0 && bits.OnesCount(uint(n)) == 1 }
 
 // Shards is how many tables there are in all.
 func (l Layout) Shards() int { return l.Databases * l.TablesPerDatabase }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -127,6 +128,16 @@ func parseClaim(text string) claim {
 type ServerClock struct {
 	Sent, Received time.Time // by this process's clock
 	Server         time.Time
+}
+
+// serverClocks holds the last reading by database; nil: there is none.
+type serverClocks []atomic.Pointer[ServerClock]
+
+func (c serverClocks) clock(database int) (ServerClock, bool) {
+	if reading := c[database].Load(); reading != nil {
+		return *reading, true
+	}
+	return ServerClock{}, false
 }
 
 // ServerClock returns the last reading of a database's clock, which each Lock.Check takes; false if there is

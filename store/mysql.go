@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,18 +22,18 @@ import (
 
 // mysqlBackend is for MySQL 8 and MariaDB ≥ 10.6. A transaction is one round trip; see transact.
 type mysqlBackend struct {
+	serverClocks
 	names   []string // schema names
 	logins  []string // server, user and settings of the connections
 	pools   []*sql.DB
 	pings   []*sql.DB // for Ping, and to end lost statements
 	holders []*sql.DB // for the holder's row only; see mysql_lock.go
-	clocks  []atomic.Pointer[ServerClock]
 	servers []*server
 	timeout time.Duration
 }
 
 func openMySQL(cfg Config) (backend, error) {
-	b := &mysqlBackend{timeout: cfg.Timeout, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases)}
+	b := &mysqlBackend{timeout: cfg.Timeout, serverClocks: make(serverClocks, cfg.Layout.Databases)}
 	for i := range cfg.Layout.Databases {
 		dsn, err := MySQLDSN(cfg, i)
 		if err != nil {

@@ -78,7 +78,7 @@ func (b *mysqlBackend) askHolder(ctx context.Context, database int, change strin
 	if reading.Server, err = time.Parse("2006-01-02 15:04:05.000", parts[0]+" "+parts[1]); err != nil {
 		return "", false, err
 	}
-	b.clocks[database].Store(&reading)
+	b.serverClocks[database].Store(&reading)
 	return parts[4], change != "" && parts[2] == "1", nil
 }
 
@@ -88,14 +88,6 @@ func (b *mysqlBackend) swapHolder(ctx context.Context, database int, seen string
 		return b.askHolder(ctx, database, "INSERT IGNORE INTO toc_meta (name, value) SELECT ?, ? FROM DUAL WHERE "+ifWritable, holderRow, next.text())
 	}
 	return b.askHolder(ctx, database, "UPDATE toc_meta SET value=? WHERE name=? AND value=? AND "+ifWritable, next.text(), holderRow, seen)
-}
-
-func (b *mysqlBackend) clock(database int) (ServerClock, bool) {
-	reading := b.clocks[database].Load()
-	if reading == nil {
-		return ServerClock{}, false
-	}
-	return *reading, true
 }
 
 func (b *mysqlBackend) readHolder(ctx context.Context, database int) (row string, err error) {

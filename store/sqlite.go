@@ -28,6 +28,7 @@ import (
 // connection that writes and a few that read; with the write-ahead log they work at the same time. Commits are
 // durable (synchronous=FULL).
 type sqliteBackend struct {
+	serverClocks
 	dir     string
 	writers []*sql.DB
 	readers []*sql.DB
@@ -35,7 +36,6 @@ type sqliteBackend struct {
 	held    dirLock
 
 	holders []*sql.DB // for the holder's row only, of files that are shared; else nil
-	clocks  []atomic.Pointer[ServerClock]
 }
 
 // SQLiteFile is the path of database number i.
@@ -48,7 +48,7 @@ func openSQLite(cfg Config) (backend, error) {
 	if err := makePrivate(cfg.Dir, cfg.Layout.Databases); err != nil {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
-	b := &sqliteBackend{dir: cfg.Dir, clocks: make([]atomic.Pointer[ServerClock], cfg.Layout.Databases),
+	b := &sqliteBackend{dir: cfg.Dir, serverClocks: make(serverClocks, cfg.Layout.Databases),
 		held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)

@@ -33,21 +33,8 @@ type dirLock struct {
 // heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
-// The nodes of a cluster in one process share the files (Config.Shared). Then the row is the holder, as on MySQL, and the
-// directory is not locked.
-
-func (b *sqliteBackend) clock(database int) (ServerClock, bool) {
-	if b.holders == nil {
-		return ServerClock{}, false
-	}
-	reading := b.clocks[database].Load()
-	if reading == nil {
-		return ServerClock{}, false
-	}
-	return *reading, true
-}
-
-// askHolder calls ask with a connection that is for the holder's row only.
+// askHolder calls ask with a connection that is for the holder's row only. The nodes of a cluster in one process share the files
+// (Config.Shared). Then the row is the holder, as on MySQL, and the directory is not locked.
 func (b *sqliteBackend) askHolder(ctx context.Context, database int,
 	ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
@@ -69,7 +56,7 @@ func (b *sqliteBackend) askHolder(ctx context.Context, database int,
 		return "", err
 	}
 	reading.Received = time.Now()
-	b.clocks[database].Store(&reading)
+	b.serverClocks[database].Store(&reading)
 	return row, nil
 }
 

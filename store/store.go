@@ -71,8 +71,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// WithDefaults fills unset fields.
-func (c Config) WithDefaults() Config {
+// withDefaults fills unset fields.
+func (c Config) withDefaults() Config {
 	c.MaxOpenConns = cmp.Or(c.MaxOpenConns, 16)
 	c.Timeout = cmp.Or(c.Timeout, 15*time.Second)
 	if c.Now == nil {
@@ -132,7 +132,7 @@ type database struct {
 // Open makes the handles of all databases. It connects to none of them: a database that is down now recovers by
 // itself.
 func Open(cfg Config) (*Store, error) {
-	cfg = cfg.WithDefaults()
+	cfg = cfg.withDefaults()
 	if err := cfg.Layout.Validate(); err != nil {
 		return nil, err
 	}

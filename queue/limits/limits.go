@@ -28,9 +28,6 @@ const (
 	CatchUp Kind = "catch_up" // catch_up
 )
 
-// Kinds lists all kinds.
-var Kinds = []Kind{Rate, Running, CatchUp}
-
 // LateAfter is how long after its time a task belongs to the backlog that catch_up limits.
 const LateAfter = 10 * time.Second
 
@@ -417,7 +414,7 @@ func (l *Limits) Settled() bool {
 
 // Throttled returns how often starts were refused, and by which limit the last second's were; "": by none.
 func (l *Limits) Throttled(bizType uint64) (counts map[Kind]uint64, now Kind) {
-	counts = make(map[Kind]uint64, len(Kinds))
+	counts = make(map[Kind]uint64)
 	t := l.Of(bizType)
 	if t == nil {
 		return counts, ""
@@ -425,10 +422,8 @@ func (l *Limits) Throttled(bizType uint64) (counts map[Kind]uint64, now Kind) {
 	at := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, k := range Kinds {
-		counts[k] = t.throttle[k]
-	}
 	for k, short := range map[Kind]time.Time{Running: t.short, Rate: t.rate.short, CatchUp: t.catchUp.short} {
+		counts[k] = t.throttle[k]
 		if !short.IsZero() && at.Sub(short) < time.Second && (now == "" || k < now) {
 			now = k
 		}
