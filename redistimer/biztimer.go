@@ -42,7 +42,7 @@ type slotState struct {
 
 	seen            seen                    // by the last read; zero: none in this term
 	hasMore         bool                    // the last read may have left some of its backlog in the store
-	orphansBefore   time.Time               // claims before then that are not inflight are to be rolled back; zero: there are none
+	hasOrphans      bool                    // claims that are not inflight are to be rolled back
 	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
 	inflight        map[uint64]inflightTask // claimed by this node, not settled
 	inflightClaims  int                     // the number of claims in inflight

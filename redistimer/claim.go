@@ -142,7 +142,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.
 	// Redis has more claims than this node: an earlier call that timed out here has reached Redis. (Or some claims
 	// were settled since the answer. Then no orphan is found.)
 	if a.Claims <= len(s.inflight) {
-		s.orphansBefore = time.Time{}
+		s.hasOrphans = false
 	} else {
 		if now.Sub(s.lastOrphanCount) >= orphansEvery {
 			s.lastOrphanCount = now

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -280,5 +281,39 @@ func TestEditBySQLDuringTheBackOff(t *testing.T) {
 			return row.Status == task.Processed
 		}, "it is not processed")
 		require.Zero(t, c.row(id).Attempts)
+	})
+}
+
+// countReads counts the reads of all partitions.
+func (c *center) countReads() *atomic.Int64 {
+	var reads atomic.Int64
+	c.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+		reads.Add(1)
+		return real.DuePages(p, q)
+	}
+	return &reads
+}
+
+// The claims of a node that was killed are rolled back at once, although visibility was longer when they were made. Before, they
+// stayed until it was over, and their rows were read without a pause until then.
+func TestClaimsOfALongerVisibility(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick, c.biz.Visibility = 10*time.Second, 10*time.Minute
+		reads := c.countReads()
+		g := newGate()
+		c.process = g.process
+		n := c.start(allPartitions...)
+		c.filled()
+		one := n.submit(1, time.Second)
+		c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
+		n.crash()
+		g.open()
+		c.biz.Visibility = time.Minute
+		reads.Store(0)
+		c.start(allPartitions...)
+		time.Sleep(10 * time.Second) // in a bubble
+		require.Less(t, reads.Load(), int64(30))
+		require.Equal(t, task.Processed, c.row(one.JobID).Status)
+		require.Less(t, c.runsOf(one.JobID)[1].at.Sub(c.runsOf(one.JobID)[0].at), time.Second)
 	})
 }

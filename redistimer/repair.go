@@ -29,9 +29,9 @@ func (t *Timer) watch(ctx context.Context) error {
 // orphansEvery is the interval at which a slot with more claims than this node holds is looked at.
 const orphansEvery = 3 * time.Second
 
-// markOrphans marks claims for rollback: those made until now that this node does not hold. The lock is held.
+// markOrphans marks the claims of a slot that this node does not hold for rollback. The lock is held.
 func (t *Timer) markOrphans(s *slotState) {
-	s.orphansBefore, s.pollNow = t.cfg.Now(), true
+	s.hasOrphans, s.pollNow = true, true
 	s.group.planAgain()
 	t.replan.Set()
 }
@@ -44,17 +44,13 @@ func (t *Timer) recover(polled []polledSlot) {
 	for _, a := range polled {
 		s := a.slot
 		t.mu.Lock()
-		before, skip, b := s.orphansBefore, !s.isOwned() || !s.isReachable(), a.group.bizTimer.BizType
+		skip, b := !s.hasOrphans || !s.isOwned() || !s.isReachable(), a.group.bizTimer.BizType
+		s.hasOrphans = s.hasOrphans && skip
 		t.mu.Unlock()
-		if before.IsZero() || skip {
+		if skip {
 			continue
 		}
-		n, err := t.recoverSlot(s, before.Add(b.Visibility))
-		t.mu.Lock()
-		if err == nil && s.orphansBefore.Equal(before) {
-			s.orphansBefore = time.Time{}
-		}
-		t.mu.Unlock()
+		n, err := t.recoverSlot(s)
 		if n > 0 {
 			if found == nil {
 				found = make(map[*BizType]int)
@@ -62,6 +58,9 @@ func (t *Timer) recover(polled []polledSlot) {
 			found[b] += n
 		}
 		if err != nil {
+			t.mu.Lock()
+			s.hasOrphans = true
+			t.mu.Unlock()
 			break
 		}
 	}
@@ -74,8 +73,9 @@ func (t *Timer) recover(polled []polledSlot) {
 // recoverPage is the number of claims in a page.
 const recoverPage = 500
 
-// recoverSlot rolls back claims that expire before a time and that this node does not hold.
-func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
+// recoverSlot rolls back the claims that this node does not hold, whenever they expire: a clock may have been wrong when they
+// were made, or visibility was longer.
+func (t *Timer) recoverSlot(s *slotState) (n int, err error) {
 	ctx, now := context.Background(), t.cfg.Now()
 	for skip := 0; ; {
 		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
@@ -83,13 +83,8 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 			return n, err
 		}
 		var orphans []slots.Member
-		over := len(page) < recoverPage
 		t.mu.Lock()
 		for _, m := range page {
-			if m.At.After(until.Add(-s.server.skew)) {
-				over = true
-				break
-			}
 			if _, held := s.inflight[m.JobID]; held {
 				skip++
 			} else {
@@ -107,7 +102,7 @@ func (t *Timer) recoverSlot(s *slotState, until time.Time) (n int, err error) {
 			t.advanceHead(s, now)
 			t.mu.Unlock()
 		}
-		if over {
+		if len(page) < recoverPage {
 			return n, nil
 		}
 	}
