@@ -207,6 +207,13 @@ func (t *Timer) dropType(bt *bizTimer) {
 		}
 	}
 	t.fallbacks.Set()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.topics[bt.Topic] != nil { // it is back, and may have lost what was armed meanwhile
+		for p := range t.reads {
+			t.readSoon(p, forNear)
+		}
+	}
 }
 
 // Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a

@@ -16,6 +16,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -315,5 +316,28 @@ func TestClaimsOfALongerVisibility(t *testing.T) {
 		require.Less(t, reads.Load(), int64(30))
 		require.Equal(t, task.Processed, c.row(one.JobID).Status)
 		require.Less(t, c.runsOf(one.JobID)[1].at.Sub(c.runsOf(one.JobID)[0].at), time.Second)
+	})
+}
+
+// A type comes back while its slots are being emptied: what was armed in between is armed again.
+func TestATypeComesBackWhileItsSlotsAreEmptied(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		n := c.start(allPartitions...)
+		c.filled()
+		for i := range 8 { // each second of a cycle
+			time.Sleep(20*time.Second + time.Duration(i)*time.Second) // in a bubble
+			empties := n.link.hold("unlink")
+			n.SetTypes(nil)
+			<-empties.reached
+			n.SetTypes([]redistimer.BizType{c.biz})
+			c.filled()
+			one := n.submit(1, 2*time.Second)
+			close(empties.goOn)
+			time.Sleep(100 * time.Millisecond) // in a bubble
+			n.submit(1, time.Second)           // the slot has a head that it does not miss
+			c.settled(one.JobID, task.Processed)
+			require.Less(t, c.runsOf(one.JobID)[0].at.Sub(one.ActionTime), 100*time.Millisecond)
+		}
 	})
 }
