@@ -341,3 +341,27 @@ func TestATypeComesBackWhileItsSlotsAreEmptied(t *testing.T) {
 		}
 	})
 }
+
+// A lease that ends by the clock of the node and goes on, with no word of either, leaves no slot behind. Before, the slots that
+// were due in between were not asked again.
+func TestALeaseThatGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		n := c.start(allPartitions...)
+		c.filled()
+		set := func(mine bool) {
+			n.owned.mu.Lock()
+			defer n.owned.mu.Unlock()
+			for p := range allPartitions {
+				n.owned.owned[p] = mine
+			}
+		}
+		one := n.submit(1, 2*time.Second)
+		set(false)
+		time.Sleep(3 * time.Second) // in a bubble
+		set(true)
+		back := time.Now()
+		c.settled(one.JobID, task.Processed)
+		require.Less(t, time.Since(back), 500*time.Millisecond)
+	})
+}

@@ -292,8 +292,10 @@ func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
 			if at.Before(g.nextPoll) {
 				g.nextPoll = at
 			}
-		} else if t.cfg.Ownership.Owns(s.slot.Partition) { // otherwise the lease has ended by our own clock, and takeOver is about to run
+		} else if t.cfg.Ownership.Owns(s.slot.Partition) {
 			g.due = append(g.due, s)
+		} else { // the lease has ended by our own clock: takeOver is about to run, or the lease goes on
+			g.nextPoll = earliest(g.nextPoll, now.Add(claimAhead))
 		}
 	}
 	return room
