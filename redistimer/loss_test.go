@@ -365,3 +365,23 @@ func TestALeaseThatGoesOn(t *testing.T) {
 		require.Less(t, time.Since(back), 500*time.Millisecond)
 	})
 }
+
+// The clock is set back by an hour while rows of claims are read: they seem to be due in an hour, beyond the horizon. When it is
+// right again they are read at once.
+func TestAClockThatWasSetBackForAMoment(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick, c.biz.Horizon = 10*time.Second, 10*time.Second
+		n := c.start(allPartitions...)
+		c.filled()
+		time.Sleep(20 * time.Second) // in a bubble
+		wrong := func() { c.ahead.Store(int64(-time.Hour)) }
+		n.store.loaded.Store(&wrong)
+		one := n.submit(1, time.Second)
+		c.eventually(func() bool { _, claimed := c.has(one.JobID); return c.ahead.Load() != 0 && !claimed }, "it is not claimed")
+		require.False(t, c.isArmed(one.JobID))
+		c.ahead.Store(0)
+		n.ClockSet()
+		c.settled(one.JobID, task.Processed)
+		require.Less(t, c.runsOf(one.JobID)[0].at.Sub(one.ActionTime), 500*time.Millisecond)
+	})
+}

@@ -219,6 +219,9 @@ func (t *Timer) ClockSet() {
 	if t.nextPlacement != forever {
 		t.nextPlacement = now
 	}
+	for p := range t.reads {
+		t.readSoon(p, forNear) // what seemed to be due beyond the horizon has left its slot
+	}
 	t.replan.Set()
 }
 
