@@ -1,6 +1,7 @@
 package redistimer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,7 +28,7 @@ const (
 	listedTypes = 100                    // of more business types, the rows of all types are read: a long list costs more than they
 	readRetry   = time.Second            // after a failure; it doubles up to maxRetry
 	maxRetry    = 4 * time.Second
-	costlyShare = 10 // a read that had to skip many rows of other types is made from the first row for one part in this of the time
+	costlyShare = 10 // reads that have to skip many rows of other types are made from the first row for one part in this of the time
 )
 
 // urgency is why a partition is to be read at once.
@@ -98,6 +99,9 @@ func (t *Timer) Reread() {
 func (t *Timer) readSoon(p int, why urgency) {
 	r := &t.reads[p]
 	r.urgency = max(r.urgency, why)
+	if why == forNear && r.failures == 0 {
+		r.after = time.Time{}
+	}
 	t.readNeeded[t.cfg.Layout.PartitionDatabase(p)].Set()
 }
 
@@ -205,6 +209,7 @@ type reading struct {
 	backlog     map[uint64]int // how much they have got
 	missing     map[*slotState]int
 	added       int
+	failed      error // of slots that could not be armed; they are not in slots any more
 }
 
 // read reads a partition, if anything can be due there. It returns the time since the last read, or since the first failure.
@@ -234,6 +239,9 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	if !s.last.IsZero() {
 		gap = max(gap, min(start.Sub(s.last), 4*cycle)) // of a slow database
 	}
+	if why == inTurn && s.urgency != inTurn {
+		why = forRest // whatever is due there
+	}
 	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)), slots: make(map[uint64]*slotState)}
 	switch why {
 	case forHeads:
@@ -243,10 +251,12 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 		s.urgency, r.until = forRest, now.Add(nearAhead)
 	default:
 		s.urgency, s.last = inTurn, start
+		s.from, s.till = time.Time{}, time.Time{}
 		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle {
 			return nil, gap
 		}
-		if start.Sub(s.wholeAt) < costlyShare*s.wholeTook && why == inTurn {
+		first, end := t.cfg.Layout.DatabasePartitions(t.cfg.Layout.PartitionDatabase(p))
+		if start.Sub(s.wholeAt) < time.Duration(costlyShare*(end-first))*s.wholeTook && why == inTurn {
 			r.from = now.Add(-window(gap) - t.cfg.SweepAfter)
 		}
 	}
@@ -281,7 +291,8 @@ func (t *Timer) readRows(ctx context.Context, r *reading) error {
 	if err := t.readSpan(ctx, r, open, r.idle, r.from); err != nil {
 		return err
 	}
-	return t.readSpan(ctx, r, open, slices.Concat(r.busy, r.full), later(late, r.from))
+	err := t.readSpan(ctx, r, open, slices.Concat(r.busy, r.full), later(late, r.from))
+	return cmp.Or(err, r.failed)
 }
 
 // readSpan reads the rows of business types that are due from a time on.
@@ -300,10 +311,7 @@ func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, type
 			return err
 		}
 		full := len(r.full)
-		arms := t.chooseRows(r, open.Unheld(page))
-		if err := t.armRows(ctx, r, arms); err != nil {
-			return err
-		}
+		t.armRows(ctx, r, t.chooseRows(r, open.Unheld(page)))
 		for _, id := range r.full[full:] {
 			pages.Except(id)
 		}
@@ -363,8 +371,8 @@ func (t *Timer) reasonOf(r *reading, s *slotState, row *task.Task) string {
 	return ReasonSweep
 }
 
-// armRows arms rows that their slots lack.
-func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots.Member) (err error) {
+// armRows arms rows that their slots lack. A slot that fails does not delay the others, whose rows may be on the next page.
+func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots.Member) {
 	keys := make([]rowsOf, 0, len(arms))
 	list := make([]slots.ArmRequest, 0, len(arms))
 	for key, members := range arms {
@@ -378,7 +386,8 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 		s, reason := keys[i].slot, keys[i].reason
 		t.recordWrite(s.server, got.Err)
 		if got.Err != nil {
-			err = got.Err
+			r.failed = got.Err
+			delete(r.slots, s.group.bizTimer.ID)
 			continue
 		}
 		added := len(list[i].Members) - got.Known
@@ -400,7 +409,6 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 			t.advanceHead(s, m.At)
 		}
 	}
-	return err
 }
 
 // endReading records how a read ended.
@@ -431,10 +439,7 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		return
 	}
 	if r.from.IsZero() {
-		s.wholeAt, s.wholeTook = start, 0
-		if took := time.Since(start); took >= costlyRead {
-			s.wholeTook = took
-		}
+		s.wholeAt, s.wholeTook = start, time.Since(start)
 	}
 	for id, one := range r.slots {
 		one.seen = seen{r.began, r.until}
@@ -445,11 +450,8 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 
 var errNotRead = errors.New("the database could not be read")
 
-// costlyRead is the time from which a read is costly, and logEvery the interval at which partitions with a fault are logged.
-const (
-	costlyRead = 100 * time.Millisecond
-	logEvery   = 10 * time.Second
-)
+// logEvery is the interval at which partitions with a fault are logged.
+const logEvery = 10 * time.Second
 
 // logRarely logs a warning, unless it was logged just before. The lock is held.
 func (t *Timer) logRarely(last *time.Time, message string, args ...any) {

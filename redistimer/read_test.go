@@ -12,6 +12,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/redistimer"
+	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -268,5 +269,84 @@ func TestADatabaseThatHangs(t *testing.T) {
 			c.settled(one.JobID, task.Processed)
 		}
 		require.Less(t, time.Since(back), 11*time.Second, "a read that hangs, and the pause after it")
+	})
+}
+
+// A read at once that has failed is made again, even if the partition is read in turn meanwhile and nothing seemed to be due
+// there. Before, that turn was taken for the read.
+func TestATurnDoesNotReplaceAReadAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		broken, err := store.Open(store.Config{Driver: store.SQLite, Layout: layout, Dir: t.TempDir()})
+		require.NoError(t, err)
+		require.NoError(t, broken.Close())
+		var fails atomic.Bool
+		c.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+			if fails.Load() {
+				return broken.DuePages(p, q)
+			}
+			return real.DuePages(p, q)
+		}
+		n := c.start(allPartitions...)
+		c.filled()
+		for p := range allPartitions {
+			n.NextDue(p, time.Time{}, true)
+		}
+		for i := range uint64(32) { // each quarter of a second of a cycle
+			time.Sleep(20*time.Second + 250*time.Millisecond) // in a bubble
+			one := c.insert(i, 0)
+			fails.Store(true)
+			n.Reread()
+			time.Sleep(100 * time.Millisecond) // in a bubble
+			fails.Store(false)
+			c.settled(one.JobID, task.Processed)
+			require.Less(t, c.runsOf(one.JobID)[0].at.Sub(one.ActionTime), 1500*time.Millisecond, "the pause after a failure is a second")
+		}
+	})
+}
+
+// A slot that cannot be armed delays no other slot of its partition. Before, the read ended with the page of its rows.
+func TestASlotThatCannotBeArmed(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		n := c.start(allPartitions...)
+		other := c.biz
+		other.ID, other.Name, other.Topic = 8, "other", "other"
+		n.SetTypes([]redistimer.BizType{c.biz, other})
+		c.filled()
+		broken := c.slot(c.store.NewID(0))
+		require.NoError(t, c.redis.Set(t.Context(), c.slots.DeadKey(broken), "not a sorted set", 0).Err())
+		for range 1500 { // more than a page
+			c.insert(0, 20*time.Second)
+		}
+		behind := task.Task{JobID: c.store.NewID(0), BizType: other.ID, ActionTime: time.Now().Add(21 * time.Second).UTC().Truncate(time.Millisecond)}
+		require.NoError(t, c.store.Insert(t.Context(), []task.Task{behind})[0].Err)
+		key := c.slots.StoreKey(slots.Slot{Topic: other.Topic, Partition: broken.Partition})
+		c.eventually(func() bool {
+			return c.redis.ZScore(t.Context(), key, fmt.Sprint(behind.JobID)).Err() == nil
+		}, "the other slot is not armed")
+		require.True(t, time.Now().Before(behind.ActionTime))
+	})
+}
+
+// Where rows of other types must be skipped, the reads from the first row on take a tenth of the time of their database, however
+// many partitions it has.
+func TestReadsThatSkipManyRows(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		var took atomic.Int64
+		c.reading = func(p int, q store.Due, real *store.Store) *store.DuePages {
+			if q.From.ActionTime.IsZero() && layout.PartitionDatabase(p) == 0 {
+				time.Sleep(700 * time.Millisecond) // in a bubble
+				took.Add(int64(700 * time.Millisecond))
+			}
+			return real.DuePages(p, q)
+		}
+		c.start(allPartitions...)
+		c.filled()
+		time.Sleep(time.Minute) // in a bubble
+		took.Store(0)
+		time.Sleep(10 * time.Minute) // in a bubble
+		require.InDelta(t, time.Minute, took.Load(), float64(20*time.Second))
 	})
 }
