@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/redistimer"
@@ -97,6 +98,28 @@ func TestAHeadIsLost(t *testing.T) {
 			c.settled(id, task.Processed)
 			require.Less(t, c.runsOf(id)[0].at.Sub(c.row(id).ActionTime), time.Second)
 		}
+	})
+}
+
+// A task that was given back waits a moment, later than its row says: its slot is not asked again and again meanwhile.
+func TestATaskThatWaitsAMomentIsNoLostHead(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		c.filled()
+		one := n.submit(1, 5*time.Second)
+		key := c.slots.StoreKey(c.slot(one.JobID))
+		at := one.ActionTime.Add(700 * time.Millisecond)
+		require.NoError(t, c.redis.ZAdd(t.Context(), key, redis.Z{Score: float64(at.UnixMilli() * 1000), Member: fmt.Sprint(one.JobID)}).Err())
+		var scripts atomic.Int64
+		c.server.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool {
+			if command == "EVALSHA" {
+				scripts.Add(1)
+			}
+			return false
+		})
+		c.settled(one.JobID, task.Processed)
+		require.Less(t, c.runsOf(one.JobID)[0].at.Sub(at), 100*time.Millisecond)
+		require.Less(t, scripts.Load(), int64(20), "the pulse has six of them")
 	})
 }
 

@@ -405,6 +405,9 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 			s.lastOrphanCount = now
 			t.markOrphans(s)
 		}
+		if added == 0 && r.why == forHeads {
+			continue // they are in the slot, at times that the claim has seen: one that was given back waits a moment
+		}
 		for _, m := range list[i].Members { // if it has just been claimed, the next claim does not find it
 			t.advanceHead(s, m.At)
 		}
