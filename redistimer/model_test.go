@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -23,7 +24,7 @@ import (
 
 // TestTimerAgreesWithAModel runs random cases of users, crashes and losses. In all cases a run starts only
 // while its row is pending and due, and never beside another run of the same task. In the end each task has the
-// status of a plain model. TOC_MODEL_TIME is how long cases are run, instead of a few of them; -rapid.checks is the most.
+// status of a plain model. No task is in both queues of its slot, and without a fault none counts as lost. TOC_MODEL_TIME is how long cases are run, instead of a few of them; -rapid.checks is the most.
 func TestTimerAgreesWithAModel(t *testing.T) {
 	const few = 8
 	var over atomic.Bool
@@ -41,6 +42,7 @@ func TestTimerAgreesWithAModel(t *testing.T) {
 func agreesWithAModel(t *testing.T, c *center, enough func(cases int) bool) {
 	c.capacity, c.biz.Workers = 12, 3
 	c.biz.BackoffMin, c.biz.BackoffMax, c.biz.MaxRetries = 5*time.Millisecond, 50*time.Millisecond, 20
+	c.tick = 50 * time.Millisecond // so that reads meet all that goes on
 	cases, failed := 0, false
 	rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) { // which must not ask for the deadline of t: a bubble has none
 		if !failed && enough(cases) {
@@ -56,7 +58,7 @@ func agreesWithAModel(t *testing.T, c *center, enough func(cases int) bool) {
 		defer s.close()
 		c.process = s.process
 		s.node = c.start(allPartitions...)
-		rt.Repeat(map[string]func(*rapid.T){
+		actions := map[string]func(*rapid.T){
 			"":              s.check,
 			"submit":        s.submit,
 			"submit more":   s.submit,
@@ -69,7 +71,14 @@ func agreesWithAModel(t *testing.T, c *center, enough func(cases int) bool) {
 			"restart":       s.restart,
 			"ownership":     s.own,
 			"switch":        s.change,
-		})
+		}
+		if rapid.Bool().Draw(rt, "without faults") {
+			for _, fault := range []string{"Redis forgets", "crash", "restart", "ownership", "switch"} {
+				delete(actions, fault)
+			}
+		}
+		s.lost = c.rearmedFor(redistimer.ReasonLost)
+		rt.Repeat(actions)
 		s.finish(rt)
 		failed = false
 	})
@@ -115,6 +124,7 @@ type modelCase struct {
 
 	ids     []uint64 // in the order of submits
 	rough   bool     // there were faults, too, besides users and time
+	lost    int      // tasks that counted as lost before
 	tasks   map[uint64]*modelTask
 	running map[uint64]bool
 	wrong   []string // guarded by center.mu, as tasks and running are
@@ -167,9 +177,17 @@ func (s *modelCase) process(ctx context.Context, t task.Task) error {
 }
 
 func (s *modelCase) check(rt *rapid.T) {
+	for _, p := range allPartitions {
+		both, err := s.redis.ZInter(context.Background(), &redis.ZStore{Keys: []string{s.slots.PrepareKey(s.slotOf(p)), s.slots.StoreKey(s.slotOf(p))}}).Result()
+		require.NoError(rt, err)
+		require.Empty(rt, both, "in both queues of slot %d", p)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	require.Empty(rt, s.wrong)
+	if !s.rough {
+		require.Equal(rt, s.lost, s.rearmed[redistimer.ReasonLost], "tasks count as lost")
+	}
 }
 
 func someDelay() *rapid.Generator[time.Duration] {
