@@ -4,7 +4,8 @@
 #
 # A patch whose header has a line "sim:", with arguments of the simulation or none, needs no real server: up to 50 seeds, until one
 # breaks the rule that the patch names, and three runs without the patch keep it. One with a line "arena:" has the short form of that arena
-# of the soak. The columns are: the seed that found it, the virtual minutes of all seeds to it, and their CPU seconds.
+# of the soak. One with a line "test: PACKAGE PATTERN" has a Go test, which must fail with the patch, and not without it.
+# The columns are: the seed that found it, the virtual minutes of all seeds to it, and their CPU seconds.
 #
 #   scripts/soak-mutations.sh [NAME]...
 set -euo pipefail
@@ -61,6 +62,20 @@ find_in_soak() {
   [[ $result == found ]]
 }
 
+# find_in_test NAME PACKAGE PATTERN
+find_in_test() {
+  local log=$logs/test-mutation-$1.log result='NOT FOUND'
+  (cd "$tree" && go test -vet=off -count=1 -timeout=5m -run="$3" "$2") >"$log" 2>&1 || true
+  if grep -q '^ *--- FAIL: ' "$log"; then
+    git -C "$tree" checkout -q --force HEAD
+    if (cd "$tree" && go test -vet=off -count=1 -timeout=5m -run="$3" "$2") >>"$log" 2>&1; then
+      result=found
+    fi
+  fi
+  printf '%-24s %-9s %-10s\n' "$1" test "$result"
+  [[ $result == found ]]
+}
+
 missed=0
 printf '%-24s %-9s %-10s %s\n' mutation arena result at
 for patch in internal/soak/mutations/*.patch; do
@@ -68,16 +83,20 @@ for patch in internal/soak/mutations/*.patch; do
   [[ $# -eq 0 || " $* " == *" $name "* ]] || continue
   rule=$(sed -n 's/^breaks: //p' "$patch")
   arena=$(sed -n 's/^arena: //p' "$patch")
+  read -r package pattern < <(sed -n 's/^test: //p' "$patch") || package=
   eval "arguments=($(sed -n 's/^sim://p' "$patch"))"
   git -C "$tree" checkout -q --force HEAD
-  if [[ -z $arena && ! -e $tree.sound ]]; then
+  if [[ -z $arena$package && ! -e $tree.sound ]]; then
     build sound
   fi
   if ! git -C "$tree" apply --recount "$PWD/$patch"; then
+    [[ -z $package ]] || arena=test
     printf '%-24s %-9s %s\n' "$name" "${arena:-sim}" 'NO PATCH' # the product has moved on: write it anew
     missed=1
   elif [[ -n $arena ]]; then
     find_in_soak "$name" "$rule" "$arena" || missed=1
+  elif [[ -n $package ]]; then
+    find_in_test "$name" "$package" "$pattern" || missed=1
   else
     build mutant
     find_in_sim "$name" "$rule" "${arguments[@]}" || missed=1

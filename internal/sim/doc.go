@@ -6,6 +6,7 @@
 //	types.go    the business types, which have all features together, and the configuration
 //	faults.go   what is done to the center: by one actor to its servers, nodes and lines, by another to its clocks, files and types
 //	operator.go who redrives and discards dead tasks
+//	redis.go    a look into the slots in Redis each second, and a minute after the end
 //
 // The load, the hands and the consumers are those of package traffic, and the rules are those of package audit, like in the soak.
 package sim

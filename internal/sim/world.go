@@ -70,6 +70,7 @@ type world struct {
 	faults     []*audit.Fault
 	reloads    []audit.Reload
 	operations []audit.Operation
+	blamed     []audit.Breach // what is seen in Redis
 
 	busy     chan struct{} // held by who does something to servers or processes
 	poisoned sync.WaitGroup
@@ -122,6 +123,7 @@ func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Res
 	defer stopConsuming()
 	var work, eaters sync.WaitGroup
 	work.Go(func() { load.Run(ctx) })
+	work.Go(func() { w.watchRedis(ctx) })
 	for i, name := range []string{pulled, pulledAtOnce, pulledCoalesce} {
 		for k := range 3 {
 			eaters.Go(func() { consumers.Consume(consuming, uint64(10*i+k), name) })
@@ -151,6 +153,7 @@ func run(t *testing.T, seed uint64, o Options) (judge func(artifacts string) Res
 	w.poisoned.Wait()
 	stopConsuming()
 	eaters.Wait()
+	w.lookIntoRedis()
 	w.lookAtOperations()
 	rows, err := audit.SelectRows(context.Background(), w.dbs, w.layout.TablesPerDatabase)
 	if err != nil {
@@ -172,6 +175,9 @@ func (w *world) judge(e audit.Evidence, load *traffic.Load, consumers *traffic.C
 	v := audit.Judge(e)
 	for _, p := range load.Problems() {
 		v.Blame("requests went wrong", p)
+	}
+	for _, b := range w.blamed {
+		v.Blame(b.Rule, b.What)
 	}
 	consumers.Lock()
 	defer consumers.Unlock()
