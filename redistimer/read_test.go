@@ -169,7 +169,8 @@ func TestTasksThatSQLMoves(t *testing.T) {
 		time.Sleep(11*time.Minute - time.Since(moved)) // in a bubble
 		for _, id := range ids {
 			c.eventually(func() bool { return c.row(id).Status == task.Processed }, "task %d is pending", id)
-			require.Less(t, c.runsOf(id)[0].at.Sub(c.row(id).ActionTime), 100*time.Millisecond)
+			due := c.row(id).ActionTime
+			require.WithinRange(t, c.runsOf(id)[0].at, due, due.Add(100*time.Millisecond))
 		}
 	})
 }
@@ -196,12 +197,14 @@ func TestABacklogIsReadInParts(t *testing.T) {
 		fresh := n.submit(4, 20*time.Second)
 		c.eventually(func() bool { return c.isArmed(fresh.JobID) }, "a fresh task is not armed")
 		g.open()
+		opened := time.Now()
 		for _, row := range rows {
 			c.settled(row.JobID, task.Processed)
 			require.Len(t, c.runsOf(row.JobID), 1)
 		}
-		require.Less(t, time.Since(fresh.ActionTime), 10*time.Second, "the parts follow each other at once")
+		require.Less(t, time.Since(opened), 7*time.Second, "the parts follow each other at once")
 		c.settled(fresh.JobID, task.Processed)
+		require.Less(t, c.runsOf(fresh.JobID)[0].at.Sub(fresh.ActionTime), 100*time.Millisecond)
 	})
 }
 

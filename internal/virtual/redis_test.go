@@ -95,6 +95,25 @@ func TestTheHorizon(t *testing.T) {
 	})
 }
 
+// Tasks that came near during a pause are not in Redis. They run as soon as the pause ends, and not when their rows are read in turn.
+func TestAPauseEndsWithARead(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) { c.Scan.Schedule = "@every 1m" }), func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a")
+		w.Wait(time.Minute)
+		const tasks = 8 // in several partitions
+		for i := range uint64(tasks) {
+			submit(t, n, i, 10*time.Minute)
+		}
+		require.NoError(t, w.Pause(t.Context(), "order_close"))
+		w.Wait(11*time.Minute + 20*time.Second)
+		waiting, claims := inRedis(t, w)
+		require.Zero(t, waiting+claims)
+		require.NoError(t, w.Unpause(t.Context(), "order_close"))
+		w.Wait(5 * time.Second) // a node looks each second
+		r.requireOnce(t, tasks)
+	})
+}
+
 // Cancels race against firing: a task whose cancel was answered never fires, any other fires once.
 func TestCancelsRaceAgainstFiring(t *testing.T) {
 	world(t, nil, func(t *testing.T, w *virtual.World, r *runs) {
