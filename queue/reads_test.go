@@ -49,12 +49,15 @@ func TestAStaleRowIsNoNewTask(t *testing.T) {
 				r.read(it)
 				before := r.BeginRead(1) // its page shows task 1 as pending
 				other := r.BeginRead(2)
+				require.Len(t, before.Unheld([]task.Task{it.Task}), 1)
 				c.leave(r)
+				require.Empty(t, before.Unheld([]task.Task{it.Task}))
 				require.Empty(t, r.Offer(before, it))
 				require.Empty(t, r.ids(r.orders))
 				require.Contains(t, r.receiptsOf(1), "released")
 
 				after := r.BeginRead(1)
+				require.Len(t, after.Unheld([]task.Task{it.Task}), 1)
 				require.Empty(t, r.Offer(before, it))
 				require.Empty(t, r.ids(r.orders), "still stale")
 				r.Offer(after, it)
