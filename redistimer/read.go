@@ -28,7 +28,8 @@ const (
 	listedTypes = 100                    // of more business types, the rows of all types are read: a long list costs more than they
 	readRetry   = time.Second            // after a failure; it doubles up to maxRetry
 	maxRetry    = 4 * time.Second
-	costlyShare = 10 // reads that have to skip many rows of other types are made from the first row for one part in this of the time
+	clockSlack  = 5 * time.Second // by which clocks may differ, and a tick may be late
+	costlyShare = 10              // one part in this of the time is for reads from the first row on that skip many rows of other types
 )
 
 // urgency is why a partition is to be read at once.
@@ -44,6 +45,7 @@ const (
 // partitionReads is the state of the reads of a partition. The Timer's lock guards it.
 type partitionReads struct {
 	nextDue    time.Time // see NextDue
+	toldAt     time.Time // when NextDue was called, by time.Now
 	last       time.Time // begin of the last read of the whole window, by time.Now; zero: none
 	urgency    urgency
 	after      time.Time // the next read at once is not made before, by time.Now
@@ -82,7 +84,7 @@ func (t *Timer) NextDue(partition int, at time.Time, none bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.reads[partition].nextDue = at
+	t.reads[partition].nextDue, t.reads[partition].toldAt = at, time.Now()
 }
 
 // Reread reads all partitions at once, because Redis may lack tasks: a node died before it armed what it had stored, wake-ups
@@ -114,14 +116,15 @@ func window(gap time.Duration) time.Duration { return gap*3/2 + time.Second }
 // leastHorizon is the least time ahead for which submits must arm their tasks.
 //
 // A row that is committed at v and due at d is known to the tick that begins by v+Tick. From then on its partition is read at
-// least once in a gap. A read at t arms it if t ≤ d-ℓ and d ≤ t+window; ℓ, the time until it is in Redis, is less than a
-// second. As window ≥ gap+ℓ, there is such a read if d-v ≥ Tick+gap+ℓ. The other five seconds are for clocks that differ.
+// least once in a gap; if no tick comes, because passes take long or the schedule has a longer pause, from v+Tick+clockSlack on.
+// A read at t arms it if t ≤ d-ℓ and d ≤ t+window; ℓ, the time until it is in Redis, is less than a second. As window ≥ gap+ℓ,
+// there is such a read if d-v ≥ Tick+gap+ℓ. The rest is clockSlack.
 func (t *Timer) leastHorizon() time.Duration {
 	gap := t.cycle()
 	for i := range t.gaps {
 		gap = max(gap, time.Duration(t.gaps[i].Load()))
 	}
-	return min(t.cfg.Tick, maxCycle) + gap + 6*time.Second
+	return min(t.cfg.Tick, maxCycle) + gap + time.Second + clockSlack
 }
 
 // readAll reads the partitions of a database until ctx ends. The reads in turn are spread over the cycle, so that they delay
@@ -240,7 +243,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 		gap = max(gap, min(start.Sub(s.last), 4*cycle)) // of a slow database
 	}
 	if why == inTurn && s.urgency != inTurn {
-		why = forRest // whatever is due there
+		why = forRest // nothing may be left out
 	}
 	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)), slots: make(map[uint64]*slotState)}
 	switch why {
@@ -252,7 +255,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	default:
 		s.urgency, s.last = inTurn, start
 		s.from, s.till = time.Time{}, time.Time{}
-		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle {
+		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle && start.Sub(s.toldAt) <= t.cfg.Tick+clockSlack {
 			return nil, gap
 		}
 		first, end := t.cfg.Layout.DatabasePartitions(t.cfg.Layout.PartitionDatabase(p))

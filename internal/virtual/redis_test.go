@@ -320,3 +320,22 @@ func TestADuplicateArmsAgain(t *testing.T) {
 		}
 	})
 }
+
+// At night the schedule has no ticks. Tasks that are submitted and are due then are read all the same. Before, what the last tick
+// had seen held until the morning.
+func TestAScheduleWithANight(t *testing.T) {
+	in(t, configs.ModeRedis, single(func(c *configs.Config) {
+		c.Scan.Schedule = "CRON_TZ=UTC */10 * 0-12 * * *"
+	}), func(t *testing.T, w *virtual.World, r *runs) {
+		n := w.Start("a") // at noon
+		w.Wait(90 * time.Minute)
+		for i := range uint64(20) {
+			submit(t, n, i, time.Duration(i+1)*10*time.Second)
+		}
+		w.Wait(10 * time.Minute)
+		r.requireOnce(t, 20)
+		for _, one := range r.all() {
+			require.Less(t, one.late, 100*time.Millisecond, "%v", one)
+		}
+	})
+}
