@@ -166,10 +166,7 @@ func NewConsul(cfg ConsulConfig) *Consul {
 	c.sessionTTL = cfg.SessionTTL
 	c.owned.expire(0)
 	c.service = fmt.Sprintf("%s-%s-%016x", cfg.Prefix, cfg.Node, c.instance)
-	if cfg.Consul == nil {
-		cfg.Consul = &api.Config{}
-	}
-	conf := *cfg.Consul
+	conf := *cmp.Or(cfg.Consul, &api.Config{})
 	c.client, c.clientErr = api.NewClient(&conf)
 	if c.web = conf.HttpClient; c.web != nil {
 		if t, ok := c.web.Transport.(*http.Transport); ok {

@@ -61,8 +61,7 @@ func (e *discardError) Unwrap() error { return e.reason }
 
 // RetryPause returns the pause that err asks for, and reports whether it asks for one.
 func RetryPause(err error) (time.Duration, bool) {
-	var r *retryAfterError
-	if errors.As(err, &r) {
+	if r, is := errors.AsType[*retryAfterError](err); is {
 		return max(0, r.after), true
 	}
 	return 0, false
@@ -70,8 +69,7 @@ func RetryPause(err error) (time.Duration, bool) {
 
 // IsNoAttempt reports whether err says that the task was not tried, and returns the pause before the next try.
 func IsNoAttempt(err error) (time.Duration, bool) {
-	var n *noAttemptError
-	if errors.As(err, &n) {
+	if n, is := errors.AsType[*noAttemptError](err); is {
 		return max(0, n.after), true
 	}
 	return 0, false

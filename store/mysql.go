@@ -198,8 +198,7 @@ var mysqlRefusals = map[int]refusal{
 }
 
 func mysqlCode(err error) int {
-	var e *mysql.MySQLError
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*mysql.MySQLError](err); is {
 		return int(e.Number)
 	}
 	return 0

@@ -285,8 +285,7 @@ func (b *sqliteBackend) isAt(column string, t time.Time) (string, []any) {
 }
 
 func sqliteCode(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*sqlite.Error](err); is {
 		return e.Code()
 	}
 	return 0

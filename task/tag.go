@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -48,10 +49,5 @@ func (t *Task) Matches(tags []string) bool {
 		return true
 	}
 	own := t.Tag()
-	for _, tag := range tags {
-		if tag == own || tag == MatchAny {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tags, func(tag string) bool { return tag == own || tag == MatchAny })
 }

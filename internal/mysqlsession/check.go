@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -101,12 +102,7 @@ var ServerVariables = []ServerVariable{
 
 func oneOf(right ...string) func(string, map[string]string) bool {
 	return func(is string, _ map[string]string) bool {
-		for _, r := range right {
-			if strings.EqualFold(is, r) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(right, func(r string) bool { return strings.EqualFold(is, r) })
 	}
 }
 

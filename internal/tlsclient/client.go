@@ -1,6 +1,7 @@
 package tlsclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -31,10 +32,7 @@ type Client struct {
 // New returns a Client. It reads nothing before its first use. section is the key of the settings, such as
 // redis.tls. Files without a CA mean plain text. A nil logger logs nothing.
 func New(section string, files Files, logger *slog.Logger) *Client {
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	return &Client{section: section, files: files, logger: logger}
+	return &Client{section: section, files: files, logger: cmp.Or(logger, slog.New(slog.DiscardHandler))}
 }
 
 // IsOn reports whether the connections are TLS. Those of a nil Client are plain text.
@@ -65,10 +63,7 @@ func (c *Client) Config(addr string) (*tls.Config, error) {
 	if !c.isRead {
 		return nil, c.problem
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.inForce.roots, ServerName: c.files.ServerName}
-	if config.ServerName == "" {
-		config.ServerName = host(addr)
-	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.inForce.roots, ServerName: cmp.Or(c.files.ServerName, host(addr))}
 	pair := c.inForce.pair
 	// The pair is shown to any server that asks, also if its list of authorities lacks ours: then it says so.
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -117,9 +112,9 @@ func (c *Client) connect(ctx context.Context, dial outside.Dial, network, addr s
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
 		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, c.Wrong("", err, "%s does not answer the handshake; it may not speak TLS at this port", addr)
+			return nil, c.wrong("", err, "%s does not answer the handshake; it may not speak TLS at this port", addr)
 		}
-		return nil, c.Explain(addr, err)
+		return nil, c.explain(addr, err)
 	}
 	return &tlsConn{Conn: conn, client: c, addr: addr}, nil
 }

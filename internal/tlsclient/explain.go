@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,14 +47,14 @@ func (c *Client) named(err error) error {
 
 func (c *Client) key(name string) string { return strings.TrimSuffix(c.section+"."+name, ".") }
 
-// Wrong returns err with the setting to look at: ca, cert, key, server_name or "" for the section.
-func (c *Client) Wrong(name string, err error, format string, args ...any) error {
+// wrong returns err with the setting to look at: ca, cert, key, server_name or "" for the section.
+func (c *Client) wrong(name string, err error, format string, args ...any) error {
 	return &Error{Key: c.key(name), Text: fmt.Sprintf(format, args...), Err: err}
 }
 
-// Explain adds the setting to look at to the error of a handshake with the server at addr, or of a connection by
+// explain adds the setting to look at to the error of a handshake with the server at addr, or of a connection by
 // TLS that the server has ended. Other errors stay as they are.
-func (c *Client) Explain(addr string, err error) error {
+func (c *Client) explain(addr string, err error) error {
 	if err == nil || !c.IsOn() {
 		return err
 	}
@@ -66,34 +67,34 @@ func (c *Client) Explain(addr string, err error) error {
 			by = ", issued by " + quoteName(unknown.Cert.Issuer.String(), unknown.Cert.Issuer.CommonName)
 		}
 		if c.files.CA == System {
-			return c.Wrong("ca", err, "this machine does not trust the certificate of %s%s, and ca is system; write the path of a PEM file with its authority", addr, by)
+			return c.wrong("ca", err, "this machine does not trust the certificate of %s%s, and ca is system; write the path of a PEM file with its authority", addr, by)
 		}
-		return c.Wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives",
+		return c.wrong("ca", err, "%q lacks the authority of the certificate of %s%s; write the PEM file that the operator of the server gives",
 			c.files.CA, addr, by)
 	}
 	if name, ok := errors.AsType[x509.HostnameError](err); ok {
 		if names := name.Certificate; len(names.DNSNames)+len(names.IPAddresses) == 0 {
-			return c.Wrong("", err, "the certificate of %s has no subjectAltName, so nothing shows whose it is; renew it on the server, with the name or the address there", addr)
+			return c.wrong("", err, "the certificate of %s has no subjectAltName, so nothing shows whose it is; renew it on the server, with the name or the address there", addr)
 		}
-		return c.Wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr,
+		return c.wrong("server_name", err, "the certificate of %s has %s; write one of them, or connect to the server by it", addr,
 			namesOf(name.Certificate))
 	}
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired && invalid.Cert != nil {
-		return c.Wrong("", err, "the certificate of %s, %s, is valid from %s to %s, and this machine's clock says %s; renew it on the server",
+		return c.wrong("", err, "the certificate of %s, %s, is valid from %s to %s, and this machine's clock says %s; renew it on the server",
 			addr, quoteName(invalid.Cert.Subject.String(), invalid.Cert.Subject.CommonName),
 			moment(invalid.Cert.NotBefore), moment(invalid.Cert.NotAfter), moment(time.Now()))
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return c.Wrong("", err, "the certificate of %s is not valid; renew it on the server", addr)
+		return c.wrong("", err, "the certificate of %s is not valid; renew it on the server", addr)
 	}
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return c.Wrong("ca", err, "%s does not speak TLS; write the address of the port that does, or leave ca empty for plain text", addr)
+		return c.wrong("ca", err, "%s does not speak TLS; write the address of the port that does, or leave ca empty for plain text", addr)
 	}
 	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
 		return c.explainAlert(addr, err)
 	}
 	if isEnd(err) {
-		return c.Wrong("", err, "%s ended the connection during the handshake; it may not speak TLS at this port", addr)
+		return c.wrong("", err, "%s ended the connection during the handshake; it may not speak TLS at this port", addr)
 	}
 	return err
 }
@@ -101,24 +102,19 @@ func (c *Client) Explain(addr string, err error) error {
 // explainAlert explains the refusal of a server. Its kind is known by text only.
 func (c *Client) explainAlert(addr string, err error) error {
 	says := func(texts ...string) bool {
-		for _, text := range texts {
-			if strings.Contains(err.Error(), text) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 	}
 	certificate := says("certificate required", "bad certificate", "unknown certificate", "expired certificate", "revoked certificate",
 		"unsupported certificate", "handshake failure", "access denied", "decrypt error")
 	switch {
 	case says("protocol version"):
-		return c.Wrong("", err, "%s speaks neither TLS 1.2 nor TLS 1.3", addr)
+		return c.wrong("", err, "%s speaks neither TLS 1.2 nor TLS 1.3", addr)
 	case certificate && c.files.Cert == "":
-		return c.Wrong("cert", err, "%s demands a client certificate; write cert and key, or let the server do without", addr)
+		return c.wrong("cert", err, "%s demands a client certificate; write cert and key, or let the server do without", addr)
 	case certificate:
-		return c.Wrong("cert", err, "%s refuses the certificate in %q; write one that an authority of the server has issued", addr, c.files.Cert)
+		return c.wrong("cert", err, "%s refuses the certificate in %q; write one that an authority of the server has issued", addr, c.files.Cert)
 	}
-	return c.Wrong("", err, "%s refuses the connection", addr)
+	return c.wrong("", err, "%s refuses the connection", addr)
 }
 
 // isEnd reports whether the server has ended a connection.
@@ -190,7 +186,7 @@ type tlsConn struct {
 func (c *tlsConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if remote, ok := errors.AsType[*net.OpError](err); ok && remote.Op == "remote error" {
-		err = shell{c.client.Explain(c.addr, err)}
+		err = shell{c.client.explain(c.addr, err)}
 	}
 	return n, err
 }
@@ -201,7 +197,7 @@ type shell struct{ error }
 func (s shell) Unwrap() error { return s.error }
 
 func (c *Client) wrongAtRead(name string, err error, format string, args ...any) error {
-	return shell{c.Wrong(name, err, format, args...)}
+	return shell{c.wrong(name, err, format, args...)}
 }
 
 // Cause returns the Error in err, or else err: the Kafka client hides the Error behind its own guess.

@@ -55,9 +55,9 @@ func (c *Client) ExplainMySQL(addr string, err error) error {
 	errors.As(err, &answer)
 	switch {
 	case errors.Is(err, mysql.ErrNoTLS) && c.IsOn():
-		return c.Wrong("ca", err, "%s does not offer TLS; give the server a certificate, or leave ca empty for plain text", addr)
+		return c.wrong("ca", err, "%s does not offer TLS; give the server a certificate, or leave ca empty for plain text", addr)
 	case answer == nil:
-		return c.Explain(addr, err)
+		return c.explain(addr, err)
 	case answer.Number == needsSecureLine && !c.IsOn():
 		return &Error{Key: MySQLSection + ".ca", Err: err,
 			Text: addr + " takes TLS only; write system, or the path of a PEM file with its authority"}

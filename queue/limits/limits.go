@@ -11,6 +11,7 @@ package limits
 
 import (
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -242,12 +243,7 @@ func (l *Limits) Withholds(partition int) bool {
 
 // lostOwners reports whether partitions were taken from a killed node just now.
 func (l *Limits) lostOwners(now time.Time) bool {
-	for _, at := range l.taken {
-		if !at.IsZero() && now.Sub(at) < time.Second {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.taken, func(at time.Time) bool { return !at.IsZero() && now.Sub(at) < time.Second })
 }
 
 // bucket is a token bucket. It fills at this node's share of the rate.
