@@ -49,7 +49,15 @@ type Result struct {
 }
 
 // The times of a simulation, which is judged by them. They are in virtual time, where only faults hold up a step.
-var windows = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 30 * time.Second, Late: 30 * time.Second, Calm: 30 * time.Second}
+var windows = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 30 * time.Second, Late: 30 * time.Second, Calm: 30 * time.Second, Prompt: prompt}
+
+// prompt is the table "What each fault does" of docs/redis-engine.md. outage_after and a tick are 5 s.
+var prompt = map[string]time.Duration{
+	"no fault":        time.Second,
+	"Redis loses all": 2 * time.Second,
+	"Redis is silent": 12 * time.Second,
+	"cut from redis":  12 * time.Second,
+}
 
 // patience is how long the center may need after the end of the load until all is done.
 const patience = 15 * time.Minute

@@ -54,6 +54,11 @@ func (f *Fault) Overlaps(p *Process, from, till int64) bool {
 	return f.Hits(p) && from <= f.End.UnixNano() && till >= f.Begin.UnixNano()
 }
 
+// hampers reports whether a fault may hold up a business type at some time between the two.
+func (f *Fault) hampers(bizType string, from, till int64) bool {
+	return from < f.Whole.UnixNano() && till > f.Begin.UnixNano() && (f.Types == nil || slices.Contains(f.Types, bizType))
+}
+
 // Windows are the times that a step takes at most, where no fault holds it up. The audit explains by them what it finds.
 type Windows struct {
 	Start  time.Duration // from the check that a task is pending to its processor
@@ -65,6 +70,9 @@ type Windows struct {
 	Late  time.Duration // from a task's time to its start: a scan tick and a sweep
 	// Calm is how much of the time from a task's time to its start may be without any fault. 0: a fault explains all of it.
 	Calm time.Duration
+	// Prompt is how late a task of mode redis starts at most, by the kind of the faults in between ("no fault": there was none). A kind
+	// without a time is not asked.
+	Prompt map[string]time.Duration
 }
 
 // Center is what the audit has to know of a center.

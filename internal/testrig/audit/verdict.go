@@ -54,7 +54,7 @@ func (v *Verdict) explanations(r Run) (list []*Fault) {
 // faultBetween gives a fault that lasted at some time between the two.
 func (v *Verdict) faultBetween(bizType string, from, till int64) *Fault {
 	for _, f := range v.Faults {
-		if from < f.Whole.UnixNano() && till > f.Begin.UnixNano() && (f.Types == nil || slices.Contains(f.Types, bizType)) {
+		if f.hampers(bizType, from, till) {
 			return f
 		}
 	}
