@@ -16,7 +16,7 @@
 //   - The rules are those of package audit. It gets what the processes have written down (records_test.go) and the rows
 //     (rows_test.go).
 //   - mutations/ has patches that break the product, one promise each. scripts/soak-mutations.sh expects the audit to find
-//     them all: a rule that finds nothing then would say nothing.
+//     them all, or the Go test that a patch names: a rule that finds nothing then would say nothing.
 //
 // The soak does not depend on how the product keeps its promises: it speaks HTTP, and the SQL of docs/sql.md.
 package soak
