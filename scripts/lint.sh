@@ -42,6 +42,7 @@ verify_unit() {
 
 check gofmt test -z "$(gofmt -l . | tee /dev/stderr)" # names the files to run gofmt -w on
 check vet go vet ./...
+check "lines of each folder" scripts/lines.sh
 check staticcheck go run "$staticcheck" ./...
 check "go mod tidy" go mod tidy -diff
 # Modules of their own: what we compare ourselves with, and what drives a browser, is no dependency of ours.
