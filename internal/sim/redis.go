@@ -52,7 +52,13 @@ func (w *world) slots() map[string]string {
 
 // members has the scores of a queue by job_id.
 func (w *world) members(key string) map[string]float64 {
-	scores, _ := w.Redis().SortedSet(key) // an error: there is none
+	ids, _ := w.Redis().ZMembers(key) // an error: there is none. SortedSet would give the set itself, which changes
+	scores := make(map[string]float64, len(ids))
+	for _, id := range ids {
+		if score, err := w.Redis().ZScore(key, id); err == nil {
+			scores[id] = score
+		}
+	}
 	return scores
 }
 
