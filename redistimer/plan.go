@@ -165,7 +165,8 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	if !t.nextPlacement.After(now) {
 		t.place(now)
 	}
-	at := now.Add(longestWait)
+	most, _ := t.pace.Slowed(longestWait)
+	at := now.Add(most)
 	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
 		at = t.nextPlacement
 	}
