@@ -117,8 +117,8 @@ func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
 		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
-			if s := t.slotOf(bt, tasks[i].JobID); s.isOwned() && s.isReachable() && s.server.silentSince.IsZero() && s.server.writeErr == nil {
-				t.readSoon(s.slot.Partition, forNear)
+			if s := t.slotOf(bt, tasks[i].JobID); s.isUsable() && s.server.silentSince.IsZero() {
+				t.requestRead(s.slot.Partition, nearFirst)
 			}
 			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
@@ -132,8 +132,7 @@ func (t *Timer) flushArms(srv *server, batch []*armCall) {
 	b := t.groupBySlot(batch)
 	began := t.cfg.Now()
 	answers := t.slots.Arm(context.Background(), b.list)
-	t.recordArmed(srv, b, answers, began)
-	if unarmed := b.failedTasks(answers); len(unarmed) > 0 {
+	if unarmed := t.recordArmed(srv, b, answers, began); len(unarmed) > 0 {
 		t.reportUnarmed(unarmed)
 	}
 	for _, a := range batch {
@@ -187,8 +186,8 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	return b
 }
 
-// recordArmed records the results of arming.
-func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) {
+// recordArmed records the results of arming, and returns the tasks that were not armed.
+func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) (unarmed []task.Task) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	answered, failed := len(answers) == 0, error(nil)
@@ -199,6 +198,9 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 			failed = a.Err
 			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; a read finds them", "topic", b.list[i].Slot.Topic, "partition",
 				b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
+			for _, row := range b.rows[i] {
+				unarmed = append(unarmed, *row)
+			}
 			continue
 		}
 		for _, m := range b.list[i].Members {
@@ -206,19 +208,7 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 		}
 	}
 	t.recordCall(srv, began, answered, failed)
-}
-
-// failedTasks lists the tasks whose slots could not be reached.
-func (b *armBatch) failedTasks(answers []slots.ArmResult) (list []task.Task) {
-	for i, a := range answers {
-		if a.Err == nil {
-			continue
-		}
-		for _, row := range b.rows[i] {
-			list = append(list, *row)
-		}
-	}
-	return list
+	return unarmed
 }
 
 func memberOf(row *task.Task) slots.Member {

@@ -40,8 +40,8 @@ type slotState struct {
 	lateClaimed   bool      // the last claim took from the backlog that catch_up limits
 	pollNow       bool      // poll it in the next round
 
-	seen            seen                    // by the last read; zero: none in this term
-	hasMore         bool                    // the last read may have left some of its backlog in the store
+	lastRead        lastRead                // of its whole window; zero: none in this term
+	backlogLeft     bool                    // the last read may have left a part of the backlog in the store
 	hasOrphans      bool                    // claims that are not inflight are to be rolled back
 	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
 	inflight        map[uint64]inflightTask // claimed by this node, not settled
@@ -57,9 +57,9 @@ type slotState struct {
 // isServed reports whether this engine serves the slot.
 func (s *slotState) isServed() bool { return !s.fallback && !s.server.foreign }
 
-// isReachable reports whether Redis serves the slot, as far as known.
-func (s *slotState) isReachable() bool {
-	return s.isServed() && s.unreachableSince.IsZero() && s.server.isKnown
+// isUsable reports whether the slot is this node's and Redis serves it, as far as known.
+func (s *slotState) isUsable() bool {
+	return s.isOwned() && s.isServed() && s.unreachableSince.IsZero() && s.server.isKnown
 }
 
 func (s *slotState) isOwned() bool { return s.term != 0 }
@@ -211,9 +211,16 @@ func (t *Timer) dropType(bt *bizTimer) {
 	defer t.mu.Unlock()
 	if t.topics[bt.Topic] != nil { // it is back, and may have lost what was armed meanwhile
 		for p := range t.reads {
-			t.readSoon(p, forNear)
+			t.requestRead(p, nearFirst)
 		}
 	}
+}
+
+// InUse reports whether any business type uses this engine.
+func (t *Timer) InUse() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.bizTimers) > 0
 }
 
 // Serves reports whether this engine, and not the scan engine, fires the tasks of a business type in a
@@ -238,6 +245,19 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 // channel.
 func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
 
+// watch takes over and releases slots as the ownership of partitions changes.
+func (t *Timer) watch(ctx context.Context) error {
+	changes := t.cfg.Ownership.Watch()
+	for {
+		t.takeOver()
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // takeOver starts a new term for partitions that this node has taken, and releases the slots of lost partitions.
 func (t *Timer) takeOver() {
 	t.mu.Lock()
@@ -254,7 +274,7 @@ func (t *Timer) takeOver() {
 				t.releaseSlot(s)
 				s.term = term
 				t.markOrphans(s)
-				t.readSoon(p, forNear)
+				t.requestRead(p, nearFirst)
 			case term == 0 && s.term != 0:
 				t.releaseSlot(s)
 			}
@@ -269,5 +289,5 @@ func (t *Timer) releaseSlot(s *slotState) {
 		t.fallbackSlots--
 	}
 	s.term, s.head, s.lastPoll, s.unreachableSince, s.fallback = 0, time.Time{}, time.Time{}, time.Time{}, false
-	s.seen, s.hasMore, s.differs, s.ghosts = seen{}, false, Differences{}, 0
+	s.lastRead, s.backlogLeft, s.differs, s.ghosts = lastRead{}, false, Differences{}, 0
 }

@@ -1,15 +1,13 @@
 package redistimer
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
-	"github.com/timeoutcenter/toc/task"
 )
 
 // claim is a claimed task whose row must be loaded.
@@ -31,21 +29,29 @@ func (t *Timer) rounds(ctx context.Context) error {
 	defer underWay.Wait()
 	for ctx.Err() == nil {
 		most, roused := t.pace.Slowed(longestWait)
-		rounds, wait := t.plan(t.cfg.Now())
+		rounds, next := t.plan(t.cfg.Now())
 		for _, r := range rounds {
 			underWay.Go(func() { t.round(ctx, r) })
 		}
-		timer := time.NewTimer(min(max(wait, 100*time.Microsecond), most))
-		select {
-		case <-t.replan:
-		case <-timer.C:
-		case <-roused:
+		if await(ctx, min(max(next, 100*time.Microsecond), most), t.replan, roused) {
 			t.planAllAgain()
-		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return ctx.Err()
+}
+
+// await waits for d, until wake receives, or until ctx ends. isRoused: roused has received.
+func await(ctx context.Context, d time.Duration, wake wait.Signal, roused <-chan struct{}) (isRoused bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-roused:
+		return true
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // planAllAgain makes the next plan look through all slots.
@@ -128,7 +134,7 @@ func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.
 			r.from = s.head
 		}
 		r.till = later(r.till, s.head)
-		t.readSoon(s.slot.Partition, forHeads)
+		t.requestRead(s.slot.Partition, headsOnly)
 	}
 	s.head = a.Next
 	if !s.announcedHead.IsZero() && (s.head.IsZero() || s.announcedHead.Before(s.head)) {
@@ -149,9 +155,9 @@ func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.
 			t.markOrphans(s)
 		}
 	}
-	if s.hasMore && (a.Next.IsZero() || a.Next.After(now)) {
-		s.hasMore = false
-		t.readSoon(s.slot.Partition, forRest)
+	if s.backlogLeft && (a.Next.IsZero() || a.Next.After(now)) {
+		s.backlogLeft = false
+		t.requestRead(s.slot.Partition, wholeWindow)
 	}
 	return loads
 }
@@ -185,31 +191,8 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 	}
 }
 
-// load reads the rows of claimed tasks, by one statement of each loader.
-func (t *Timer) load(claims []claim) {
-	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(t.loader(a), t.loader(b)) })
-	for len(claims) > 0 {
-		l := t.loader(claims[0])
-		n := 1
-		for n < len(claims) && t.loader(claims[n]) == l {
-			n++
-		}
-		t.loads[l].Add(claims[:n]...)
-		claims = claims[n:]
-	}
-}
-
-// loaders is how many groups of partitions a database has whose rows are loaded at the same time. The tasks of one slot are
-// loaded one after the other, so that they come into the queue in the order of their claims.
-const loaders = 2
-
-func (t *Timer) loader(c claim) int {
-	p := c.slot.slot.Partition
-	return t.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
-}
-
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
-// claim, and the slot was filled again. The lock is held.
+// claim, and the task was armed again. The lock is held.
 func (t *Timer) addInflight(bt *bizTimer, s *slotState, m slots.Member, late bool) bool {
 	h := s.inflight[m.JobID]
 	if h.claims > h.settling {
@@ -249,9 +232,4 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
 		t.replan.Set()
 	}
-}
-
-// isPending reports whether this engine must still run the task of a row.
-func isPending(row *task.Task, b *BizType) bool {
-	return row.Status == task.Pending && row.BizType == b.ID
 }

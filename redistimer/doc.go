@@ -15,9 +15,9 @@
 // Consumption has two phases, claim and settle, as in every queue that survives the loss of its consumers. A
 // claim that is never settled is given back.
 //
-// Redis is only an index and may lose everything at any moment. Nothing says how much of the rows it has: the next
-// read arms the rest, and a surprise (pulse.go: a server that lost its keys, was replaced or answers again; or a new
-// owner, a new type, a node that died) reads at once. While Redis is away, or while it belongs to another center,
+// Redis is only an index and may lose everything at any moment. No record says how many of the rows it has: the next
+// read arms the rest. A surprise causes a read at once: a server that lost its keys or was replaced (pulse.go) or answers
+// again, a new owner, a new type, a node that died. While Redis is away, or while it belongs to another center,
 // Serves returns false, and the scan engine fires the tasks.
 //
 // In a cluster each Redis master has its own rounds of claims, arms and settles (servers.go), so a slow

@@ -425,15 +425,15 @@ func (c *center) depth() (sum depth) {
 	return sum
 }
 
-// filled waits until the nodes have read the rows of all slots that they own.
-func (c *center) filled() {
+// allRead waits until the nodes have read the rows of all slots that they own.
+func (c *center) allRead() {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		for p := range layout.Partitions {
 			c.eventually(func() bool {
 				slot, ok := n.Slot(c.biz.ID, p)
-				return n.over || !ok || !slot.Filling || !n.owned.Owns(p)
-			}, "slot %d is not filled", p)
+				return n.over || !ok || !slot.Unread || !n.owned.Owns(p)
+			}, "slot %d is not read", p)
 		}
 	}
 }

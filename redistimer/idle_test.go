@@ -32,7 +32,7 @@ func TestIdleTypesCostNothing(t *testing.T) {
 			types = append(types, b)
 		}
 		n.SetTypes(types)
-		c.filled()
+		c.allRead()
 		time.Sleep(10 * time.Second) // in a bubble: all slots are taken over
 		scripts.Store(0)
 		time.Sleep(time.Minute) // in a bubble
@@ -44,7 +44,7 @@ func TestIdleTypesCostNothing(t *testing.T) {
 func TestALossIsNoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		c.park(n, 20, later)
 		time.Sleep(2 * time.Second) // in a bubble
 		require.NoError(t, c.redis.FlushAll(t.Context()).Err())
@@ -69,7 +69,7 @@ func (c *center) park(n *node, tasks int, delay time.Duration) (ids []uint64) {
 func TestAQueueIsLostUnderAnEarlierTask(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		c.park(n, 8, later+20*time.Second)
 		for p := range layout.Partitions {
 			require.NoError(t, c.redis.Del(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
@@ -86,7 +86,7 @@ func TestAQueueIsLostUnderAnEarlierTask(t *testing.T) {
 func TestAHeadIsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		ids := c.park(n, 12, 5*time.Second)
 		for _, id := range ids[:6] {
 			require.NoError(t, c.redis.ZRem(t.Context(), c.slots.StoreKey(c.slot(id)), fmt.Sprint(id)).Err())
@@ -105,7 +105,7 @@ func TestAHeadIsLost(t *testing.T) {
 func TestATaskThatWaitsAMomentIsNoLostHead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		one := n.submit(1, 5*time.Second)
 		key := c.slots.StoreKey(c.slot(one.JobID))
 		at := one.ActionTime.Add(700 * time.Millisecond)
@@ -127,7 +127,7 @@ func TestATaskThatWaitsAMomentIsNoLostHead(t *testing.T) {
 func TestALossBeforeAHandOver(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		a, b := c.start(allPartitions...), c.start()
-		c.filled()
+		c.allRead()
 		move := func(from, to *node) {
 			for p := range layout.Partitions {
 				from.owned.set(p, false)
@@ -137,7 +137,7 @@ func TestALossBeforeAHandOver(t *testing.T) {
 		}
 		c.park(a, 20, later)
 		move(a, b)
-		c.filled()
+		c.allRead()
 		require.Zero(t, c.rearmedFor(redistimer.ReasonLost), "none was lost")
 
 		require.NoError(t, c.redis.FlushAll(t.Context()).Err())

@@ -1,12 +1,37 @@
 package redistimer
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 )
+
+// load reads the rows of claimed tasks, by one statement of each loader.
+func (t *Timer) load(claims []claim) {
+	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(t.loader(a), t.loader(b)) })
+	for len(claims) > 0 {
+		l := t.loader(claims[0])
+		n := 1
+		for n < len(claims) && t.loader(claims[n]) == l {
+			n++
+		}
+		t.loads[l].Add(claims[:n]...)
+		claims = claims[n:]
+	}
+}
+
+// loaders is how many groups of partitions a database has whose rows are loaded at the same time. The tasks of one slot are
+// loaded one after the other, so that they come into the queue in the order of their claims.
+const loaders = 2
+
+func (t *Timer) loader(c claim) int {
+	p := c.slot.slot.Partition
+	return t.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
+}
 
 // flushLoads reads the rows of claimed tasks of one database, and offers the tasks that are to run.
 func (t *Timer) flushLoads(batch []claim) {
@@ -57,7 +82,7 @@ func (t *Timer) flushLoads(batch []claim) {
 			if row != nil && row.Status == task.Pending {
 				misplaced = append(misplaced, *row)
 			}
-		case row == nil || !isPending(row, c.biz):
+		case row == nil || row.Status != task.Pending || row.BizType != c.biz.ID:
 			// It was armed after its death, and belongs into the dead queue.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
 			if row == nil || now.Sub(row.Modified) > t.cfg.Tick {
@@ -123,7 +148,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func earliest(a, b time.Time) time.Time {
+func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}

@@ -35,7 +35,7 @@ func TestUserWithoutDangerousCommands(t *testing.T) {
 	c.username = "toc"
 	c.biz.Horizon = 800 * time.Millisecond
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	id := n.submit(1, 2*time.Second).JobID
 	c.settled(id, task.Processed)
 
@@ -90,7 +90,7 @@ func TestATypeComesBack(t *testing.T) {
 			inBubble(t, func(t *testing.T, c *center) {
 				c.storeID = "s1"
 				n := c.start(allPartitions...)
-				c.filled()
+				c.allRead()
 				end(n)
 				id := c.scanned(1)[0]
 				stored, _ := c.has(id)
@@ -124,7 +124,7 @@ func TestReplicaTakesOverAndHandsBack(t *testing.T) {
 	}
 	follow(1, 0)
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	n.submit(1, later) // the head of the slot
 	for i, turn := range []struct{ from, to int }{{0, 1}, {1, 0}} {
 		c.redis = clients[turn.from]
@@ -153,7 +153,7 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 		second := openOn(t, first.server, first.addrs, "")
 		first.storeID, second.storeID = "first", "second"
 		a := first.start(allPartitions...)
-		first.filled()
+		first.allRead()
 		b := second.start(allPartitions...)
 		second.eventually(func() bool {
 			return !b.Serves(second.biz.ID, 0) && !b.Serves(second.biz.ID, 1) && !b.Serves(second.biz.ID, 2) && !b.Serves(second.biz.ID, 3)
@@ -178,7 +178,7 @@ func TestTwoCentersOnOneRedis(t *testing.T) {
 		a.end()
 		require.NoError(t, first.redis.Del(t.Context(), first.slots.CenterKey(0)).Err()) // as it expires after a while
 		second.eventually(func() bool { return b.Serves(second.biz.ID, 0) && b.Serves(second.biz.ID, 3) }, "the slots are free")
-		second.filled()
+		second.allRead()
 		second.eventually(func() bool { return second.depth() == depth{} }, "tasks are left")
 		require.Empty(t, b.Degraded())
 	})
@@ -193,7 +193,7 @@ func TestQueuesAreEvicted(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		ids := c.park(n, 16, later/2)
 		for p := range layout.Partitions {
 			require.NoError(t, c.redis.Unlink(t.Context(), c.slots.StoreKey(c.slotOf(p))).Err())
@@ -210,7 +210,7 @@ func TestQueuesAreEvicted(t *testing.T) {
 func TestRescheduleDuringARead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		id := n.submit(1, later).JobID
 		c.eventually(func() bool { stored, _ := c.has(id); return stored }, "it is not armed")
 		held := n.link.hold(fmt.Sprintf("\r\n%d\r\n", id))
@@ -232,7 +232,7 @@ func TestClockWasAhead(t *testing.T) {
 		c.biz.Horizon = 2 * time.Second
 		c.ahead.Store(int64(time.Hour))
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		c.ahead.Store(0)
 		id := n.submit(1, 4*time.Second).JobID
 		c.settled(id, task.Processed)
@@ -244,7 +244,7 @@ func TestClockWasAhead(t *testing.T) {
 func TestTaskInASlotOfAnotherPartition(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		for i := range uint64(8) {
 			row := n.submit(i, later)
 			own := c.slot(row.JobID)
@@ -304,7 +304,7 @@ func TestClaimsOfALongerVisibility(t *testing.T) {
 		g := newGate()
 		c.process = g.process
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		one := n.submit(1, time.Second)
 		c.eventually(func() bool { return g.inside.Load() == 1 }, "it does not run")
 		n.crash()
@@ -324,14 +324,14 @@ func TestATypeComesBackWhileItsSlotsAreEmptied(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		for i := range 8 { // each second of a cycle
 			time.Sleep(20*time.Second + time.Duration(i)*time.Second) // in a bubble
 			empties := n.link.hold("unlink")
 			n.SetTypes(nil)
 			<-empties.reached
 			n.SetTypes([]redistimer.BizType{c.biz})
-			c.filled()
+			c.allRead()
 			one := n.submit(1, 2*time.Second)
 			close(empties.goOn)
 			time.Sleep(100 * time.Millisecond) // in a bubble
@@ -348,7 +348,7 @@ func TestALeaseThatGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		set := func(mine bool) {
 			n.owned.mu.Lock()
 			defer n.owned.mu.Unlock()
@@ -372,7 +372,7 @@ func TestAClockThatWasSetBackForAMoment(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick, c.biz.Horizon = 10*time.Second, 10*time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		time.Sleep(20 * time.Second) // in a bubble
 		wrong := func() { c.ahead.Store(int64(-time.Hour)) }
 		n.store.loaded.Store(&wrong)

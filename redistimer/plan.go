@@ -47,7 +47,6 @@ type round struct {
 	server *server
 	slots  []polledSlot
 	claims []slots.ClaimRequest // one for each slot
-
 }
 
 // polledSlot is a slot in a round.
@@ -72,7 +71,6 @@ func (g *group) choose(now time.Time, room, most int) (urgent bool) {
 	// With a backlog, claim few big batches, because their rows share tables. Without one, claim from all slots
 	// at once. A sample of the slots shows whether there is a backlog.
 	size := maxClaim
-	g.chosen, g.sampling = g.chosen[:0], false
 	if !g.backlogged && len(due) > max(sampleSlots, most/maxClaim) {
 		if g.sampling = !g.sampled && now.Sub(g.lastSparse) > 10*minRoundGap; g.sampling {
 			due, urgent = due[:sampleSlots], true
@@ -110,7 +108,6 @@ func (g *group) hasLate(now time.Time) bool {
 // of a slot and late ones. room and late are how many more fresh and late tasks may be in flight.
 func (g *group) chooseFreshAndLate(now time.Time, room, late int) {
 	slices.SortFunc(g.due, func(a, b *slotState) int { return a.head.Compare(b.head) })
-	g.chosen, g.sampling = g.chosen[:0], false
 	for _, s := range g.due {
 		if late > 0 && !s.lateClaimed {
 			limit := min(maxClaim, late)
@@ -159,7 +156,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now.Before(t.planned) {
-		t.setBack(now)
+		t.followClock(now)
 	}
 	t.planned = now
 	if !t.nextPlacement.After(now) {
@@ -189,48 +186,6 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 		}
 	}
 	return rounds, at.Sub(now)
-}
-
-// setBack follows a clock that was set back: what is later than now has just been, or all would stand still until then. The lock is
-// held.
-func (t *Timer) setBack(now time.Time) {
-	t.nextPlacement, t.nextMemoryCheck = time.Time{}, time.Time{}
-	for _, srv := range t.servers {
-		srv.roundBegan = time.Time{}
-		srv.silentSince, srv.lastRefusal = earliest(srv.silentSince, now), earliest(srv.lastRefusal, now)
-		srv.each(func(s *slotState) {
-			s.unreachableSince, s.lastOrphanCount = earliest(s.unreachableSince, now), time.Time{}
-		})
-		srv.pollAll()
-	}
-}
-
-// startFallbacks lets the scan engine serve slots of a server that have been unreachable for too long. It calls
-// until with the time of the next such slot. The lock is held.
-func (t *Timer) startFallbacks(srv *server, now time.Time, until func(time.Time)) {
-	for _, g := range srv.groups {
-		if srv.silentSince.IsZero() && !g.hasUnreachable {
-			continue
-		}
-		g.hasUnreachable = false
-		for _, s := range g.slots {
-			if !s.isOwned() {
-				continue
-			}
-			if s.unreachableSince.IsZero() {
-				s.unreachableSince = srv.silentSince
-			}
-			g.hasUnreachable = g.hasUnreachable || !s.unreachableSince.IsZero()
-			if s.unreachableSince.IsZero() || s.fallback {
-				continue
-			}
-			if end := s.unreachableSince.Add(t.cfg.OutageAfter); end.After(now) {
-				until(end)
-			} else {
-				t.startFallback(s)
-			}
-		}
-	}
 }
 
 // planRound plans the round of a server. It calls until with the time at which more slots will be due. The lock
@@ -296,7 +251,7 @@ func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
 		} else if t.cfg.Ownership.Owns(s.slot.Partition) {
 			g.due = append(g.due, s)
 		} else { // the lease has ended by our own clock: takeOver is about to run, or the lease goes on
-			g.nextPoll = earliest(g.nextPoll, now.Add(claimAhead))
+			g.nextPoll = earlier(g.nextPoll, now.Add(claimAhead))
 		}
 	}
 	return room

@@ -59,15 +59,7 @@ func (t *Timer) pulses(ctx context.Context) error {
 			}
 		}
 		t.mu.Unlock()
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-roused:
-		case <-t.pulseNeeded:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if await(ctx, pause, t.pulseNeeded, roused); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
@@ -92,15 +84,14 @@ func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	}
 	t.recordWrite(srv, err)
 	t.recordCall(srv, began, err == nil, err) // one that answers with an error serves no slot
-	if srv.writeErr != nil && err == nil && !srv.tryingWrite && now.Sub(srv.lastRefusal) >= refusalGrace {
+	switch {
+	case err != nil:
+		return
+	case srv.writeErr == nil && !srv.silentSince.IsZero():
+		t.endSilence(srv)
+	case srv.writeErr != nil && !srv.tryingWrite && now.Sub(srv.lastRefusal) >= refusalGrace:
 		srv.tryingWrite = true
 		t.background.Go(func() { t.tryWrite(ctx, srv) })
-	}
-	if err != nil {
-		return
-	}
-	if srv.writeErr == nil && !srv.silentSince.IsZero() {
-		t.endSilence(srv)
 	}
 	srv.setSkew(began.Sub(got.Now), now.Sub(got.Now))
 	srv.clock, srv.clockRead = now.Add(-srv.skew), time.Now()
@@ -123,7 +114,7 @@ func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	}
 	srv.lost = now
 	for p := range t.reads {
-		t.readSoon(p, forNear)
+		t.requestRead(p, nearFirst)
 	}
 	t.replan.Set()
 }

@@ -15,11 +15,11 @@ import (
 )
 
 // A read arms what the slots of a partition lack of the rows that are due within a window. Each partition is read once in a
-// cycle, and at once after a surprise. Nothing says how many of the rows Redis has: for a read, a flushed server, a stale
-// replica, a new owner, a new business type and a row made by SQL are the same.
+// cycle, and at once after a surprise. No record says how many of the rows Redis has. So a read does the same after a flushed
+// server, a stale replica, a new owner, a new business type and an INSERT by SQL.
 //
-// Every row that is due later than leastHorizon after its commit comes into a window in time, even if Redis was never asked
-// to take it: see the proof there. A submit arms the others itself.
+// Every row that is due later than leastHorizon after its commit comes into a window in time, even if no submit armed it: see
+// the proof at leastHorizon. A submit arms rows that are due earlier.
 const (
 	maxCycle    = time.Minute            // the longest cycle
 	readStep    = 250 * time.Millisecond // the shortest time between two reads of a database
@@ -32,14 +32,14 @@ const (
 	costlyShare = 10              // one part in this of the time is for reads from the first row on that skip many rows of other types
 )
 
-// urgency is why a partition is to be read at once.
+// urgency is which rows of a partition are to be read before its turn.
 type urgency uint8
 
 const (
-	inTurn   urgency = iota // it is not
-	forHeads                // claims did not find the heads of slots
-	forRest                 // the rest of a window
-	forNear                 // Redis may lack any task
+	inTurn      urgency = iota // none
+	headsOnly                  // claims did not find the heads of slots: the rows that are due at their times
+	wholeWindow                // all that are due within the window
+	nearFirst                  // Redis may lack any task: the rows that are due within nearAhead, then the whole window
 )
 
 // partitionReads is the state of the reads of a partition. The Timer's lock guards it.
@@ -55,8 +55,8 @@ type partitionReads struct {
 	wholeTook  time.Duration
 }
 
-// seen is what the last read has left in a slot: each row that was due by until, and unchanged since at.
-type seen struct{ at, until time.Time }
+// lastRead is the last read of a slot. At its end the slot had each row that was due by until and unchanged since at.
+type lastRead struct{ at, until time.Time }
 
 // Differences is the number of tasks in which slots and rows differed, as of the last read.
 type Differences struct {
@@ -93,15 +93,15 @@ func (t *Timer) Reread() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for p := range t.reads {
-		t.readSoon(p, forNear)
+		t.requestRead(p, nearFirst)
 	}
 }
 
-// readSoon has a partition read at once. The lock is held.
-func (t *Timer) readSoon(p int, why urgency) {
+// requestRead requests that a partition is read before its turn. The lock is held.
+func (t *Timer) requestRead(p int, why urgency) {
 	r := &t.reads[p]
 	r.urgency = max(r.urgency, why)
-	if why == forNear && r.failures == 0 {
+	if why == nearFirst && r.failures == 0 {
 		r.after = time.Time{}
 	}
 	t.readNeeded[t.cfg.Layout.PartitionDatabase(p)].Set()
@@ -168,14 +168,8 @@ func (t *Timer) readAll(ctx context.Context, database int) error {
 // awaitRead waits until a partition of a database is to be read at once, and no longer than a pause.
 func (t *Timer) awaitRead(ctx context.Context, database int, pause time.Duration) {
 	pause, roused := t.pace.Slowed(pause)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.readNeeded[database]:
-	case <-roused:
+	if await(ctx, pause, t.readNeeded[database], roused) {
 		t.Reread()
-	case <-ctx.Done():
 	}
 }
 
@@ -243,15 +237,15 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 		gap = max(gap, min(start.Sub(s.last), 4*cycle)) // of a slow database
 	}
 	if why == inTurn && s.urgency != inTurn {
-		why = forRest // nothing may be left out
+		why = wholeWindow // nothing may be left out
 	}
 	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)), slots: make(map[uint64]*slotState)}
 	switch why {
-	case forHeads:
+	case headsOnly:
 		s.urgency, r.from, r.until = inTurn, s.from.Add(-time.Millisecond), s.till
 		s.from, s.till = time.Time{}, time.Time{}
-	case forNear:
-		s.urgency, r.until = forRest, now.Add(nearAhead)
+	case nearFirst:
+		s.urgency, r.until = wholeWindow, now.Add(nearAhead)
 	default:
 		s.urgency, s.last = inTurn, start
 		s.from, s.till = time.Time{}, time.Time{}
@@ -265,7 +259,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	}
 	for id, bt := range t.bizTimers {
 		one := &bt.slots[p]
-		if !one.isOwned() || !one.isReachable() || t.cfg.Queue.IsPaused(id) {
+		if !one.isUsable() || t.cfg.Queue.IsPaused(id) {
 			continue
 		}
 		r.slots[id] = one
@@ -288,7 +282,7 @@ func (t *Timer) readRows(ctx context.Context, r *reading) error {
 	open := t.cfg.Queue.BeginRead(r.partition)
 	defer open.End()
 	late := r.began.Add(-t.cfg.SweepAfter)
-	if r.why == forHeads {
+	if r.why == headsOnly {
 		late = r.from
 	}
 	if err := t.readSpan(ctx, r, open, r.idle, r.from); err != nil {
@@ -338,7 +332,7 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 		if s == nil || s.inflight[row.JobID].claims > 0 {
 			continue
 		}
-		if row.ActionTime.Before(late) && r.why != forHeads {
+		if row.ActionTime.Before(late) && r.why != headsOnly {
 			if n := r.backlog[row.BizType]; n == maxBacklog {
 				if !slices.Contains(r.full, row.BizType) {
 					r.full = append(r.full, row.BizType)
@@ -364,11 +358,11 @@ func (t *Timer) reasonOf(r *reading, s *slotState, row *task.Task) string {
 	switch {
 	case isRecent(row.Modified) || isRecent(row.ActionTime):
 		return ""
-	case s.seen.until.IsZero() || s.server.lost.After(s.seen.at):
+	case s.lastRead.until.IsZero() || s.server.lost.After(s.lastRead.at):
 		return ReasonLost
-	case row.ActionTime.After(s.seen.until):
+	case row.ActionTime.After(s.lastRead.until):
 		return ReasonHorizon
-	case row.Modified.Before(s.seen.at.Add(-justNow)):
+	case row.Modified.Before(s.lastRead.at.Add(-justNow)):
 		return ReasonLost
 	}
 	return ReasonSweep
@@ -398,7 +392,7 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 		if reason != "" && added > 0 {
 			t.cfg.Observer.Rearmed(s.group.bizTimer.BizType.BizType, reason, added)
 		}
-		if reason == ReasonLost && !s.seen.until.IsZero() && added > 0 {
+		if reason == ReasonLost && !s.lastRead.until.IsZero() && added > 0 {
 			if r.missing == nil {
 				r.missing = make(map[*slotState]int)
 			}
@@ -408,7 +402,7 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 			s.lastOrphanCount = now
 			t.markOrphans(s)
 		}
-		if added == 0 && r.why == forHeads {
+		if added == 0 && r.why == headsOnly {
 			continue // they are in the slot, at times that the claim has seen: one that was given back waits a moment
 		}
 		for _, m := range list[i].Members { // if it has just been claimed, the next claim does not find it
@@ -425,32 +419,32 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 	if err != nil {
 		s.after = time.Now().Add(min(readRetry<<min(s.failures, 8), maxRetry))
 		s.failures++
-		t.readSoon(r.partition, forNear)
+		t.requestRead(r.partition, nearFirst)
 		t.logRarely(&t.unreadLogged, "the rows of slots are not read yet", "partition", r.partition, "error", err)
 		return
 	}
 	s.failures = 0
 	switch r.why {
-	case forHeads:
-		// One that was cancelled is expected to be gone. A pending one is not.
+	case headsOnly:
+		// A head that was cancelled is expected to be gone. A pending one is not.
 		s.after = time.Now().Add(9 * time.Since(start))
 		if r.added > 0 {
 			t.logRarely(&t.lossLogged, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
 				"partition", r.partition)
 			s.after = time.Time{}
-			t.readSoon(r.partition, forNear)
+			t.requestRead(r.partition, nearFirst)
 		}
 		return
-	case forNear:
+	case nearFirst:
 		return
 	}
 	if r.from.IsZero() {
 		s.wholeAt, s.wholeTook = start, time.Since(start)
 	}
 	for id, one := range r.slots {
-		one.seen = seen{r.began, r.until}
+		one.lastRead = lastRead{r.began, r.until}
 		one.differs, one.ghosts = Differences{Missing: r.missing[one], Ghost: one.ghosts}, 0
-		one.hasMore = slices.Contains(r.full, id) || slices.Contains(r.busy, id)
+		one.backlogLeft = slices.Contains(r.full, id) || slices.Contains(r.busy, id)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestRowsThatAreDueSoonAreRead(t *testing.T) {
 				n.NextDue(0, next, none)
 			}
 		}
-		c.filled()
+		c.allRead()
 		ticks(10*time.Second, time.Now().Add(time.Hour), false)
 		reads.Store(0)
 		ticks(time.Minute, time.Now().Add(time.Hour), false)
@@ -75,7 +75,7 @@ func TestRedisHoldsTheHorizonOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick, c.biz.Horizon = 10*time.Second, 10*time.Second // the least is 24 s: a tick, a cycle and 6 s
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		var ids []uint64
 		for i := range uint64(100) {
 			if i%2 == 0 {
@@ -103,7 +103,7 @@ func TestRedisHoldsTheHorizonOnly(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		one := n.submit(1, 20*time.Minute)
 		key := c.slots.StoreKey(c.slot(one.JobID))
 		armed := c.score(key, one.JobID)
@@ -123,7 +123,7 @@ func TestDifferences(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		for i := range uint64(300) { // work that must not be mistaken for differences
 			got := n.submit(100+i, 6*time.Second)
 			switch i % 4 {
@@ -160,7 +160,7 @@ func TestTasksThatSQLMoves(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		by := []time.Duration{-30 * time.Second, -20 * time.Second, -10 * time.Second, time.Second, 10 * time.Second, 10 * time.Minute}
 		var ids []uint64
 		moved := time.Now()
@@ -195,7 +195,7 @@ func TestABacklogIsReadInParts(t *testing.T) {
 		g := newGate()
 		c.process = g.process
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		c.eventually(func() bool { return g.inside.Load() > 0 }, "none runs")
 		time.Sleep(30 * time.Second) // in a bubble
 		require.EqualValues(t, 2000, c.depth().Store+c.depth().Prepared)
@@ -218,7 +218,7 @@ func TestPausedTypesAreNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		n.queue.SetPaused([]uint64{c.biz.ID})
 		one := c.insert(1, 5*time.Second)
 		time.Sleep(time.Minute) // in a bubble
@@ -252,7 +252,7 @@ func TestADatabaseThatHangs(t *testing.T) {
 			return broken.DuePages(p, q)
 		}
 		c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		hangs.Store(true)
 		var there, away []task.Task
 		for i := range uint64(16) {
@@ -296,7 +296,7 @@ func TestATurnDoesNotReplaceAReadAtOnce(t *testing.T) {
 			return real.DuePages(p, q)
 		}
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		for p := range allPartitions {
 			n.NextDue(p, time.Time{}, true)
 		}
@@ -321,7 +321,7 @@ func TestASlotThatCannotBeArmed(t *testing.T) {
 		other := c.biz
 		other.ID, other.Name, other.Topic = 8, "other", "other"
 		n.SetTypes([]redistimer.BizType{c.biz, other})
-		c.filled()
+		c.allRead()
 		broken := c.slot(c.store.NewID(0))
 		require.NoError(t, c.redis.Set(t.Context(), c.slots.DeadKey(broken), "not a sorted set", 0).Err())
 		for range 1500 { // more than a page
@@ -352,7 +352,7 @@ func TestReadsThatSkipManyRows(t *testing.T) {
 			return real.DuePages(p, q)
 		}
 		c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		time.Sleep(time.Minute) // in a bubble
 		took.Store(0)
 		time.Sleep(10 * time.Minute) // in a bubble

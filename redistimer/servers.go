@@ -124,7 +124,7 @@ func (p *placement) locate(s *slotState) {
 		return
 	}
 	if s.server != nil && s.server.addr != "" {
-		p.timer.readSoon(s.slot.Partition, forNear) // a replica that took over may lack the last writes
+		p.timer.requestRead(s.slot.Partition, nearFirst) // a replica that took over may lack the last writes
 	}
 	s.server, s.lastPoll, s.pollNow = srv, time.Time{}, s.server != nil
 }
@@ -197,32 +197,32 @@ func (t *Timer) recordWrite(srv *server, err error) {
 	t.recordSilence(srv, srv.lastRefusal)
 }
 
-// ClockSet says that the clock by which the Timer works was set: the times of what was done before say nothing now.
+// ClockSet reports that the clock by which the Timer works was set.
 func (t *Timer) ClockSet() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.cfg.Now()
-	earlier := func(at *time.Time) {
-		if at.After(now) {
-			*at = now
-		}
+	t.followClock(t.cfg.Now())
+	for p := range t.reads {
+		t.requestRead(p, nearFirst) // a task that seemed to be due beyond the horizon has left its slot
 	}
-	for _, srv := range t.servers {
-		srv.lastRefusal = time.Time{}
-		earlier(&srv.silentSince)
-		srv.pollAll()
-		srv.each(func(s *slotState) {
-			earlier(&s.unreachableSince)
-			s.lastOrphanCount = time.Time{}
-		})
-	}
+	t.replan.Set()
+}
+
+// followClock makes the Timer work by a clock that was set. It moves times that are later than now to now: the Timer would stand
+// still until then. The lock is held.
+func (t *Timer) followClock(now time.Time) {
+	t.nextMemoryCheck = time.Time{}
 	if t.nextPlacement != forever {
 		t.nextPlacement = now
 	}
-	for p := range t.reads {
-		t.readSoon(p, forNear) // what seemed to be due beyond the horizon has left its slot
+	for _, srv := range t.servers {
+		srv.roundBegan = time.Time{}
+		srv.silentSince, srv.lastRefusal = earlier(srv.silentSince, now), earlier(srv.lastRefusal, now)
+		srv.each(func(s *slotState) {
+			s.unreachableSince, s.lastOrphanCount = earlier(s.unreachableSince, now), time.Time{}
+		})
+		srv.pollAll()
 	}
-	t.replan.Set()
 }
 
 // pollAll makes the next rounds poll all slots of a server. The lock is held.

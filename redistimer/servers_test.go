@@ -41,7 +41,7 @@ func TestWakeUpsArriveWhileAMasterIsSilent(t *testing.T) {
 	})
 	c.tick = 5 * time.Second
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	other := c.start()
 	c.eventually(func() bool { return n.link.wakesFrom.Load() != nil }, "it does not listen")
 	silent := slices.Index(cluster.Addrs(), *n.link.wakesFrom.Load())

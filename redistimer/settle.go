@@ -25,7 +25,7 @@ func (r *receipt) Ack(row task.Task) {
 	case row.Status == task.Dead:
 		s.dead = true
 	case row.Status == task.Pending && !row.ActionTime.After(r.timer.armUntil(c.biz, r.timer.cfg.Now())):
-		s.back = slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
+		s.back = memberOf(&row)
 	default:
 		s.done = true
 	}
@@ -156,7 +156,7 @@ func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotS
 		}
 		sent = append(sent, list[i])
 		if a.GivenBack < len(requests[i].GiveBack) && list[i].slot.isOwned() { // Redis has lost the others
-			t.readSoon(requests[i].Slot.Partition, forRest)
+			t.requestRead(requests[i].Slot.Partition, wholeWindow)
 		}
 	}
 	t.recordWrite(srv, err)

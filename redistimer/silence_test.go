@@ -42,7 +42,7 @@ func TestTasksAreFoundWithoutWakeUps(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick = 10 * time.Second
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		other := c.start()
 		late := func(id uint64) time.Duration { return c.runsOf(id)[0].at.Sub(c.row(id).ActionTime) }
 		heard := other.submit(1, 20*time.Millisecond).JobID

@@ -258,7 +258,7 @@ type Slot struct {
 	Cause       string    // why not, as "answers: …" or "does not answer: …"
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why its server refuses writes; nil: it does not
-	Filling     bool      // it is this node's, and its rows have not been read yet
+	Unread      bool      // it is this node's, and its rows have not been read yet
 }
 
 // Slot returns the slot of a business type in a partition; ok is false if the type does not use this engine.
@@ -272,7 +272,7 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	s := &bt.slots[partition]
 	slot := Slot{
 		Key: t.slots.StoreKey(s.slot), Foreign: s.server != nil && s.server.foreign, Unreachable: s.unreachableSince, Fallback: s.fallback,
-		Filling: s.isOwned() && s.seen.until.IsZero(),
+		Unread: s.isOwned() && s.lastRead.until.IsZero(),
 	}
 	if s.server != nil {
 		slot.Refusing = s.server.writeErr
@@ -291,13 +291,13 @@ func (t *Timer) Find(ctx context.Context, row *task.Task) (there, lacks bool, el
 		return false, false, elsewhen, nil
 	}
 	s := t.slotOf(bt, row.JobID)
-	slot, seen := s.slot, s.seen
+	slot, last := s.slot, s.lastRead
 	t.mu.Unlock()
 	at, claimed, err := t.slots.Find(ctx, slot, row.JobID)
 	if !at.IsZero() && !at.Equal(row.ActionTime) {
 		elsewhen = at
 	}
 	there = !at.IsZero() || claimed
-	lacks = err == nil && !there && !row.ActionTime.After(seen.until) && row.Modified.Before(seen.at)
+	lacks = err == nil && !there && !row.ActionTime.After(last.until) && row.Modified.Before(last.at)
 	return there, lacks, elsewhen, err
 }

@@ -83,7 +83,7 @@ func firesOnce(t *testing.T, c *center) {
 // each time: a bubble shows it.
 func wakesTheOwner(t *testing.T, c *center) {
 	c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	other := c.start()
 	for i := range 12 {
 		asked := time.Now()
@@ -190,7 +190,7 @@ func (g *gate) process(ctx context.Context, _ task.Task) error {
 // back. Only the number of claims shows it.
 func recoversLateClaims(t *testing.T, c *center) {
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	id := n.submit(1, time.Second).JobID
 	late := c.slots.Claim(t.Context(), []slots.ClaimRequest{
 		{Slot: c.slot(id), Limit: 10, Ahead: time.Hour, Visibility: c.biz.Visibility}})[0]
@@ -272,7 +272,7 @@ func hasRoomForOne(t *testing.T, c *center) {
 // The claims of a node that loses a partition end there; the other tasks belong to the new owner.
 func changesHands(t *testing.T, c *center) {
 	a, b := c.start(allPartitions...), c.start()
-	c.filled()
+	c.allRead()
 	var ids []uint64
 	for i := range 16 {
 		ids = append(ids, a.submit(uint64(i), time.Second).JobID)
@@ -294,7 +294,7 @@ func handsOver(t *testing.T, c *center) {
 	g := newGate()
 	c.process = g.process
 	a, b := c.start(allPartitions...), c.start()
-	c.filled()
+	c.allRead()
 	var ids []uint64
 	for i := range 40 {
 		ids = append(ids, a.submit(uint64(i), 0).JobID)
@@ -331,7 +331,7 @@ func handsOver(t *testing.T, c *center) {
 // them when it is notified.
 func findsWhatIsNotArmed(t *testing.T, c *center) {
 	a, b := c.start(), c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	a.link.cut()
 	row := a.submit(1, 500*time.Millisecond)
 	require.Equal(t, row.JobID, (<-a.unarmed).JobID)
@@ -385,7 +385,7 @@ func finishesWhileSettling(t *testing.T, c *center) {
 		return errors.New("again in a while")
 	}
 	n := c.start(allPartitions...)
-	c.filled() // which arms tasks, too
+	c.allRead() // which arms tasks, too
 	for try := range uint64(5) {
 		g.Store(newGate())
 		id, other := n.submit(2*try, 0).JobID, n.submit(2*try+1, 30*time.Minute).JobID
@@ -427,7 +427,7 @@ func finishesWhileSettling(t *testing.T, c *center) {
 // again.
 func goesAndComesBack(t *testing.T, c *center) {
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	id := n.submit(1, 30*time.Minute).JobID
 	read, goOn := make(chan struct{}), make(chan struct{})
 	hold := func() { close(read); <-goOn }
@@ -453,7 +453,7 @@ func TestTimerOnARedisThatLosesEverything(t *testing.T) {
 		g.Store(newGate())
 		c.process = func(ctx context.Context, t task.Task) error { return g.Load().process(ctx, t) }
 		n := c.start(allPartitions...)
-		c.filled()
+		c.allRead()
 		var ids []uint64
 		for i := range 10 {
 			ids = append(ids, n.submit(uint64(i), 0).JobID)
@@ -489,7 +489,7 @@ func TestTimerOnARedisThatLosesEverything(t *testing.T) {
 func TestWakeUpsDuringAPoll(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		owner, other := c.start(allPartitions...), c.start()
-		c.filled()
+		c.allRead()
 		owner.link.slow.Store(int64(20 * time.Millisecond))
 		for i := range uint64(12) {
 			first := other.submit(i, 0).JobID
@@ -510,7 +510,7 @@ func TestTimerOnARestartedServer(t *testing.T) {
 	server := testrig.StartRedis(t, "--appendonly", "no")
 	c := open(t, func(testing.TB) ([]string, string) { return []string{server.Addr()}, "" })
 	n := c.start(allPartitions...)
-	c.filled()
+	c.allRead()
 	require.NoError(t, c.redis.Save(t.Context()).Err())
 	var ids []uint64
 	for i := range 12 {
@@ -538,7 +538,7 @@ func TestIdleTimer(t *testing.T) {
 				g := newGate()
 				c.process = g.process
 				n := c.start(allPartitions...)
-				c.filled()
+				c.allRead()
 				for i := range backlog {
 					n.submit(uint64(i), 0)
 				}

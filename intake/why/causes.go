@@ -20,7 +20,7 @@ var causes = []cause{
 	draining, noOwner, clusterLost,
 	databaseDown, databaseRefuses, databaseSlow, rowUnread, outcomesFail, journalFails, tableHolds, scanIncomplete,
 	typeUnknown, typePaused,
-	slotForeign, redisAway, redisRefuses, slotFills,
+	slotForeign, redisAway, redisRefuses, slotUnread,
 	clockWrong,
 	leased, failedBefore, timeToCome,
 	limited, running, outcomeWaits, runsAlone, isBeingChanged, isBeingChecked, waitsForWorker, startsSoon,
@@ -198,8 +198,8 @@ func redisRefuses(f *Facts) string {
 	return fmt.Sprintf("Redis refuses writes: %v", f.Slot.Refusing)
 }
 
-func slotFills(f *Facts) string {
-	if !f.Slot.Filling || f.Slot.Foreign || f.Slot.Fallback {
+func slotUnread(f *Facts) string {
+	if !f.Slot.Unread || f.Slot.Foreign || f.Slot.Fallback {
 		return ""
 	}
 	return fmt.Sprintf("the rows of its slot %s in Redis have not been read yet", f.Slot.Key)

@@ -98,7 +98,7 @@ type Slot struct {
 	Cause       string    // why not, as "answers: …" or "does not answer: …"
 	Fallback    bool      // for that reason the scan engine serves it
 	Refusing    error     // why Redis refuses writes
-	Filling     bool      // its rows have not been read yet
+	Unread      bool      // its rows have not been read yet
 }
 
 // Found is what Redis has of a task that should wait in its slot.

@@ -122,7 +122,7 @@ func TestEachCause(t *testing.T) {
 			f.Found.Err = errors.New("read slot: i/o timeout")
 		}, api.WhySlot, time.Time{}, []string{"it should be in its slot order_close_64 in Redis, which does not say so: read slot: i/o timeout"}},
 		"slot, later": {func(f *why.Facts) {
-			inRedis(f, why.Slot{Key: "order_close_64", Filling: true})
+			inRedis(f, why.Slot{Key: "order_close_64", Unread: true})
 			f.Task.ActionTime = now.Add(time.Minute)
 		}, api.WhySlot, now.Add(time.Minute), []string{
 			"the rows of its slot order_close_64 in Redis have not been read yet", "its time has not come: it is due at 2026-01-02T15:05:05.000Z, in 1m0s",
@@ -138,7 +138,7 @@ func TestEachCause(t *testing.T) {
 			"Redis is out of reach for its slot order_close_64 for 2s, and the scan engine takes over after redis.outage_after: Redis answers: BUSY",
 			"Redis refuses writes: no answer", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"redis away": {func(f *why.Facts) {
-			f.Slot = why.Slot{Key: "order_close_64", Unreachable: ago(time.Minute), Cause: "does not answer: i/o timeout", Fallback: true, Filling: true}
+			f.Slot = why.Slot{Key: "order_close_64", Unreachable: ago(time.Minute), Cause: "does not answer: i/o timeout", Fallback: true, Unread: true}
 		}, api.WhyStore, now.Add(4 * time.Second), []string{
 			"Redis is out of reach for its slot for 1m0s, so the scan engine serves it: Redis does not answer: i/o timeout", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},
 		"slot of another store": {func(f *why.Facts) { f.Slot = why.Slot{Key: "order_close_64", Foreign: true} }, api.WhyStore, now.Add(4 * time.Second), []string{

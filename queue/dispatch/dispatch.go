@@ -52,7 +52,7 @@ type Facts struct {
 //	scan     by Until   another's   Owner
 //	scan     later      any         Store   a tick reads it in time
 //	redis    by Until   any         Slot
-//	redis    later      any         Store   its slot is filled as the horizon moves on
+//	redis    later      any         Store   a read of the timer arms it in time
 //
 // The scan engine serves the redis-mode tasks of slots that are out of reach.
 func (f Facts) Where(due time.Time) Place {

@@ -1,0 +1,90 @@
+package redistimer
+
+import (
+	"context"
+	"time"
+
+	"github.com/timeoutcenter/toc/redistimer/slots"
+)
+
+// orphansEvery is the interval at which a slot with more claims than this node holds is looked at.
+const orphansEvery = 3 * time.Second
+
+// markOrphans marks the claims of a slot that this node does not hold for rollback. The lock is held.
+func (t *Timer) markOrphans(s *slotState) {
+	s.hasOrphans, s.pollNow = true, true
+	s.group.planAgain()
+	t.replan.Set()
+}
+
+// recover rolls back the orphaned claims of slots: those of a process that died, or whose settling was lost. It
+// runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
+// must soon notice a silent Redis. The other slots keep their mark.
+func (t *Timer) recover(polled []polledSlot) {
+	var found map[*BizType]int
+	for _, a := range polled {
+		s := a.slot
+		t.mu.Lock()
+		skip, b := !s.hasOrphans || !s.isUsable(), a.group.bizTimer.BizType
+		s.hasOrphans = s.hasOrphans && skip
+		t.mu.Unlock()
+		if skip {
+			continue
+		}
+		n, err := t.recoverSlot(s)
+		if n > 0 {
+			if found == nil {
+				found = make(map[*BizType]int)
+			}
+			found[b] += n
+		}
+		if err != nil {
+			t.mu.Lock()
+			s.hasOrphans = true
+			t.mu.Unlock()
+			break
+		}
+	}
+	for b, n := range found {
+		t.cfg.Observer.ClaimsExpired(b.BizType, n)
+		t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "tasks", n)
+	}
+}
+
+// recoverPage is the number of claims in a page.
+const recoverPage = 500
+
+// recoverSlot rolls back the claims that this node does not hold, whenever they expire: a clock may have been wrong when they
+// were made, or visibility was longer.
+func (t *Timer) recoverSlot(s *slotState) (n int, err error) {
+	ctx, now := context.Background(), t.cfg.Now()
+	for skip := 0; ; {
+		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
+		if err != nil {
+			return n, err
+		}
+		var orphans []slots.Member
+		t.mu.Lock()
+		for _, m := range page {
+			if _, held := s.inflight[m.JobID]; held {
+				skip++
+			} else {
+				orphans = append(orphans, slots.Member{JobID: m.JobID, At: now, Attempts: m.Attempts})
+			}
+		}
+		t.mu.Unlock()
+		if len(orphans) > 0 {
+			got := t.slots.Settle(ctx, []slots.SettleRequest{{Slot: s.slot, GiveBack: orphans}})[0]
+			if got.Err != nil {
+				return n, got.Err
+			}
+			n += got.GivenBack
+			t.mu.Lock()
+			t.advanceHead(s, now)
+			t.mu.Unlock()
+		}
+		if len(page) < recoverPage {
+			return n, nil
+		}
+	}
+}
