@@ -38,7 +38,7 @@ type rig struct {
 	store *store.Store
 	fault *faults
 	queue *queue.Queue
-	lane  queue.Consumer // of orders
+	lane  queue.Source // of orders
 	start time.Time
 
 	mu        sync.Mutex

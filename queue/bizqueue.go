@@ -94,11 +94,11 @@ func (b *bizQueue) setReread(e *Entry, is bool) {
 
 // AddType adds the queue of a business type, or returns the one that is there. Of its workers, a quarter at most run
 // tasks that have failed before: a receiver that hangs must not stop first runs.
-func (q *Queue) AddType(t task.BizType) Consumer {
+func (q *Queue) AddType(t task.BizType) Source {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b := q.bizQueues[t.ID]; b != nil || q.closed {
-		return q.consumer(b)
+		return q.source(b)
 	}
 	b := &bizQueue{
 		bizType:  t.ID,
@@ -116,7 +116,7 @@ func (q *Queue) AddType(t task.BizType) Consumer {
 	b.setBounds(&t)
 	q.adoptRuns(b)
 	q.bizQueues[t.ID] = b
-	return q.consumer(b)
+	return q.source(b)
 }
 
 // adoptRuns counts the runs that started before their type had limits.

@@ -86,7 +86,7 @@ func TestARunOfARemovedTypeIsRetriedWhenTheTypeIsAddedAgain(t *testing.T) {
 	})
 }
 
-func TestAddTypeReturnsTheConsumerThatIsThere(t *testing.T) {
+func TestAddTypeReturnsTheSourceThatIsThere(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
 		require.Equal(t, []uint64{1}, r.ids(r.AddType(task.BizType{ID: orders})))
@@ -121,7 +121,7 @@ func TestClose(t *testing.T) {
 		r.read(r.order(1, 0))
 		running := r.one(r.orders)
 		var workers sync.WaitGroup
-		for _, l := range []queue.Consumer{r.orders, r.mails} {
+		for _, l := range []queue.Source{r.orders, r.mails} {
 			for range 5 {
 				workers.Go(func() {
 					if _, err := l.Take(t.Context(), 1); err != queue.ErrClosed {

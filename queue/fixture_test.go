@@ -26,8 +26,8 @@ type rig struct {
 	*queue.Queue
 	t      *testing.T
 	start  time.Time
-	orders queue.Consumer // of orders
-	mails  queue.Consumer
+	orders queue.Source // of orders
+	mails  queue.Source
 
 	mu       sync.Mutex
 	rows     map[uint64]task.Task
@@ -116,7 +116,7 @@ func (r *rig) receiptsOf(id uint64) []string {
 }
 
 // due takes what is due now, up to most tasks, without waiting.
-func (r *rig) due(c queue.Consumer, most int) (entries []*queue.Entry) {
+func (r *rig) due(c queue.Source, most int) (entries []*queue.Entry) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { entries, _ = c.Take(ctx, most) })
@@ -127,7 +127,7 @@ func (r *rig) due(c queue.Consumer, most int) (entries []*queue.Entry) {
 }
 
 // ids takes what is due now and returns the ids in the order of taking.
-func (r *rig) ids(c queue.Consumer) (ids []uint64) {
+func (r *rig) ids(c queue.Source) (ids []uint64) {
 	for _, e := range r.due(c, 1000) {
 		ids = append(ids, e.ID())
 	}
@@ -135,7 +135,7 @@ func (r *rig) ids(c queue.Consumer) (ids []uint64) {
 }
 
 // one takes the one task that is due now.
-func (r *rig) one(c queue.Consumer) *queue.Entry {
+func (r *rig) one(c queue.Source) *queue.Entry {
 	r.t.Helper()
 	entries := r.due(c, 10)
 	require.Len(r.t, entries, 1)

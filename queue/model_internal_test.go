@@ -19,7 +19,7 @@ type model struct {
 	*rapid.T
 	q         *Queue
 	now       time.Time
-	consumers map[uint64]Consumer // by biz_type
+	consumers map[uint64]Source // by biz_type
 
 	store    map[uint64]*modelRow
 	holds    []*modelHold
@@ -99,7 +99,7 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &model{
 			T: rt, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-			consumers: map[uint64]Consumer{}, store: map[uint64]*modelRow{}, known: map[uint64]bool{},
+			consumers: map[uint64]Source{}, store: map[uint64]*modelRow{}, known: map[uint64]bool{},
 		}
 		m.q = New(Config{
 			Capacity: rapid.IntRange(1, 6).Draw(rt, "capacity"), Partitions: modelPartitions,

@@ -11,7 +11,7 @@ import (
 // ErrClosed is returned by Take when the business type was removed or the queue was closed.
 var ErrClosed = errors.New("the queue of this business type is closed")
 
-// ErrFull is returned by Take when the Room of the Consumer has no place.
+// ErrFull is returned by Take when the Room of the Source has no place.
 var ErrFull = errors.New("no more tasks of this business type may be taken now")
 
 // Room bounds how many tasks are taken. A place is reserved before a task is taken, so that callers at the same time do not
@@ -52,32 +52,32 @@ func (b *bizQueue) wakeLeaders() {
 	b.leases.signal.Set()
 }
 
-// Consumer is the queue of one business type as its workers see it. After RemoveType it stays closed, even if
+// Source is the queue of one business type, for its workers, which take due tasks from it. After RemoveType it stays closed, even if
 // the business type is added again.
-type Consumer struct {
+type Source struct {
 	queue    *Queue
 	bizQueue *bizQueue
 	door     *door // nil: closed
 	room     Room  // nil: without bounds
 }
 
-// Within returns the Consumer with bounds: each task that it takes has a reserved place.
-func (c Consumer) Within(room Room) Consumer {
+// Within returns the Source with bounds: each task that it takes has a reserved place.
+func (c Source) Within(room Room) Source {
 	c.room = room
 	return c
 }
 
-// Expired is the part of the queue of a pull type that has the tasks whose leases are over; the Consumer itself has the
+// Expired is the part of the queue of a pull type that has the tasks whose leases are over; the Source itself has the
 // others then.
-func (c Consumer) Expired() Consumer {
+func (c Source) Expired() Source {
 	if c.bizQueue != nil {
 		c.door = c.bizQueue.leases
 	}
 	return c
 }
 
-func (q *Queue) consumer(b *bizQueue) Consumer {
-	c := Consumer{queue: q, bizQueue: b}
+func (q *Queue) source(b *bizQueue) Source {
+	c := Source{queue: q, bizQueue: b}
 	if b != nil {
 		c.door = b.work
 	}
@@ -89,7 +89,7 @@ func (q *Queue) consumer(b *bizQueue) Consumer {
 //
 // One worker of a business type, the leader, waits for the next due time. The others wait to become leader. So
 // a due task wakes one worker, not all of them.
-func (c Consumer) Take(ctx context.Context, max int) (taken []*Entry, err error) {
+func (c Source) Take(ctx context.Context, max int) (taken []*Entry, err error) {
 	err = c.lead(ctx, func() (done bool, wait time.Duration, err error) {
 		taken, wait, err = c.TakeNow(max)
 		return len(taken) > 0, wait, err
@@ -98,7 +98,7 @@ func (c Consumer) Take(ctx context.Context, max int) (taken []*Entry, err error)
 }
 
 // TakeNow takes up to max tasks that are due. If there is none it returns the time until the next one; −1: it is unknown.
-func (c Consumer) TakeNow(max int) (taken []*Entry, wait time.Duration, err error) {
+func (c Source) TakeNow(max int) (taken []*Entry, wait time.Duration, err error) {
 	if c.door == nil {
 		return nil, 0, ErrClosed
 	}
@@ -115,7 +115,7 @@ func (c Consumer) TakeNow(max int) (taken []*Entry, wait time.Duration, err erro
 
 // TakeDue takes up to max tasks that are due. If there is none but rows of due tasks are being read again, it waits for these
 // until ctx ends.
-func (c Consumer) TakeDue(ctx context.Context, max int) (taken []*Entry, err error) {
+func (c Source) TakeDue(ctx context.Context, max int) (taken []*Entry, err error) {
 	look := func() (done bool, wait time.Duration, err error) {
 		taken, wait, err = c.TakeNow(max)
 		return len(taken) > 0 || !c.queue.rereads(c.bizQueue), wait, err
@@ -137,12 +137,12 @@ func (q *Queue) rereads(b *bizQueue) bool {
 }
 
 // AwaitDue waits until a task is due, and does not take it.
-func (c Consumer) AwaitDue(ctx context.Context) error {
+func (c Source) AwaitDue(ctx context.Context) error {
 	return c.lead(ctx, func() (due bool, wait time.Duration, err error) { return c.queue.nextDue(c.bizQueue, c.door) })
 }
 
 // lead waits to become leader, and then until look is done.
-func (c Consumer) lead(ctx context.Context, look func() (done bool, wait time.Duration, err error)) error {
+func (c Source) lead(ctx context.Context, look func() (done bool, wait time.Duration, err error)) error {
 	if c.door == nil {
 		return ErrClosed
 	}

@@ -50,7 +50,7 @@ type rig struct {
 	passes    *passes
 	log       *testLog
 	start     time.Time
-	consumers map[uint64]queue.Consumer
+	consumers map[uint64]queue.Source
 
 	mu  sync.Mutex
 	ran map[uint64][]time.Time // by job_id
@@ -101,7 +101,7 @@ func newRigIn(t *testing.T, dir string, layout sharding.Layout, capacity int, ch
 		queue:  queue.New(queue.Config{Capacity: capacity, Partitions: layout.Partitions, Now: now}),
 		faults: &faults{Store: s},
 		owned:  &owned{mine: slices.Repeat([]bool{true}, layout.Partitions), rings: make(chan struct{}, 1)},
-		timer:  &timer{}, passes: &passes{}, log: &testLog{}, consumers: map[uint64]queue.Consumer{}, ran: map[uint64][]time.Time{},
+		timer:  &timer{}, passes: &passes{}, log: &testLog{}, consumers: map[uint64]queue.Source{}, ran: map[uint64][]time.Time{},
 	}
 	r.consumers[orders], r.consumers[mails] = r.queue.AddType(task.BizType{ID: orders}), r.queue.AddType(task.BizType{ID: mails})
 	r.cfg = scanner.Config{

@@ -213,9 +213,9 @@ func (r *Runner) reconcile(ctx context.Context, set []*Lane) {
 func (r *Runner) open(ctx context.Context, l *Lane) {
 	c := &pool{Runner: r, bizType: l.BizType, processor: l.Processor}
 	c.maxEntries, c.bizType.Workers = limitsOf(l.Processor, l.BizType.Workers)
-	c.consumer = r.cfg.Queue.AddType(c.bizType)
+	c.source = r.cfg.Queue.AddType(c.bizType)
 	if l.BizType.Pull {
-		c.tasks, c.consumer, c.maxEntries = c.consumer.Within(room{&r.pulls, &c.bizType, r.cfg.Now}), c.consumer.Expired(), maxRun
+		c.tasks, c.source, c.maxEntries = c.source.Within(room{&r.pulls, &c.bizType, r.cfg.Now}), c.source.Expired(), maxRun
 		r.pulls.open(c)
 	} else if c.maxEntries > 1 {
 		c.batch, _ = l.Processor.(processor.Batch)

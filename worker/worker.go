@@ -19,8 +19,8 @@ import (
 // pool is the workers of a lane.
 type pool struct {
 	*Runner
-	consumer    queue.Consumer
-	tasks       queue.Consumer // of a pull type: what consumers lease; the workers only end leases
+	source      queue.Source
+	tasks       queue.Source // of a pull type: what consumers lease; the workers only end leases
 	bizType     task.BizType
 	processor   processor.Processor
 	batch       processor.Batch // nil: the processor has no batch form, or takes one task a call
@@ -98,7 +98,7 @@ func (w *worker) work(ctx context.Context) {
 	w.fire(ctx) // the tasks of the previous goroutine
 	for !w.isReplaced() {
 		w.idle.Add(1)
-		entries, err := w.consumer.Take(ctx, w.maxEntries)
+		entries, err := w.source.Take(ctx, w.maxEntries)
 		w.idle.Add(-1)
 		if err != nil {
 			break // closed, or ctx has ended

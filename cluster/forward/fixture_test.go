@@ -65,7 +65,7 @@ type node struct {
 	name     string
 	service  *intake.Service
 	queue    *queue.Queue
-	lane     queue.Consumer
+	lane     queue.Source
 	forward  *forward.Forwarder
 	server   *httptest.Server
 	log      *log
