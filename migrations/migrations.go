@@ -1,10 +1,10 @@
 // Package migrations makes the databases of a store: numbered SQL, rendered per
 // database, table and dialect, and run by goose.
 //
-// Handles of the databases and the layout come in; tables, an index each hot
-// statement can name, and one description of the layout per database
-// (toc_meta) come out. It has nothing to do with tasks and connection settings: the
-// caller decides who opens a database, and how.
+// The caller passes open databases and the layout. The package makes the tables, an
+// index for each hot statement, and in each database a description of the layout
+// (toc_meta). It does not read tasks, and the caller chooses the settings of the
+// connections.
 //
 //	mysql/ sqlite/   the SQL: for each number a file per database and one per task table
 //	steps.go         the list of numbers, and how they are rendered

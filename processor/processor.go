@@ -1,8 +1,8 @@
 // Package processor is what a user implements: a Processor fires the tasks of a
 // business type.
 //
-// A task that is due comes in. An error, or none, goes out and decides what becomes of
-// the task. The packages below, webhook, kafka and logger, are the processors that ship.
+// Process gets a task that is due. The error that it returns, or nil, decides what
+// becomes of the task. The packages below, webhook, kafka and logger, are the processors that ship.
 // Package worker calls every processor.
 package processor
 

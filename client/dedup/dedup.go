@@ -2,7 +2,7 @@
 //
 // A key is done, under way, or new. What is done is remembered in memory and, if the receiver has several processes or may
 // restart, in Redis. If the process crashes after the work but before it is remembered, the work is
-// done again. Where that must not be, write the job_id into the receiver's own database, in the transaction of the work.
+// done again. If the work must never be done twice, write the job_id into the receiver's own database, in the transaction of the work.
 package dedup
 
 import (

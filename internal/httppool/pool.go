@@ -1,4 +1,4 @@
-// Package httppool keeps HTTP connections that have a liveness and an age.
+// Package httppool keeps a pool of HTTP connections: it replaces old connections and drops the ones that went silent.
 //
 // net/http reuses a connection for as long as it seems to work. This has three faults. A silent HTTP/2 connection gets every
 // call until the kernel gives it up. A dozen idle HTTP/1.1 connections that went silent together make a dozen calls fail. When a

@@ -1,6 +1,6 @@
-// Package mysqlsession makes all connections to MySQL and MariaDB. In comes a DSN, out go connections with the session
-// variables that toc's statements rest on. Each of these variables has the value that the statements were written for.
-// The server, its init_connect and the user's defaults do not change that.
+// Package mysqlsession makes all connections to MySQL and MariaDB. It turns a DSN into connections, and sets each session
+// variable that toc's statements rest on to the value that the statements were written for. The defaults of the server, its
+// init_connect and the user do not change that.
 //
 // A session inherits its variables from the server. With autocommit=0 a statement without BEGIN is never committed, with
 // unique_checks=0 a key is stored twice, with sql_select_limit=1 a batch becomes one row. The server reports no error for

@@ -1,5 +1,6 @@
-// Package outside has the ways from a center to all that is not in its process: servers, other nodes, databases, and the
-// time of day. A nil field is the real way. Tests use a network in memory, databases with faults and wrong clocks instead.
+// Package outside has the functions by which a center reaches the world outside its process: servers, other nodes, databases
+// and the time of day. A field that is nil stands for the real function. Tests set a network in memory, databases with faults
+// and wrong clocks.
 package outside
 
 import (

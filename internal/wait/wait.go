@@ -1,4 +1,4 @@
-// Package wait waits in a way that a context can end.
+// Package wait waits for a time or an event, or until a context ends.
 package wait
 
 import (

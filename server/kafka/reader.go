@@ -5,8 +5,8 @@
 // kill or a rebalance loses no record; what comes again makes no second task, because each task has a dedup_key: the key of the
 // record, or the record's place in the topic.
 //
-// Records for a database that is away wait, and those of the others go on, as far as a window behind the first that waits. Then
-// the partition is paused. A record that is refused goes to the failure topic before its offset is committed.
+// Records for a database that is away wait. Records for other databases are stored meanwhile, up to a window behind the first
+// record that waits. Then the partition is paused. A record that is refused goes to the failure topic before its offset is committed.
 package kafka
 
 import (

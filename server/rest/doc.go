@@ -2,9 +2,9 @@
 // of what comes in, and the one table that turns errors into answers (problem.go). The
 // JSON shapes are those of package api.
 //
-// Requests come in; read and typed they go to the Center and the Status, whose
-// answers go out as JSON. It does not depend on where tasks are stored, who runs
-// them and when.
+// The package reads and checks each request, calls the Center or the Status with
+// typed values, and writes the answer as JSON. It does not depend on where tasks are
+// stored, who runs them and when.
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them

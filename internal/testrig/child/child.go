@@ -1,6 +1,5 @@
 // Package child runs a program that never outlives this process. That holds after a clean exit, a panic, a test
-// time-out and SIGKILL. In comes an exec.Cmd, out goes a Process to signal and wait for. The purpose of the program
-// does not matter here.
+// time-out and SIGKILL. Start turns an exec.Cmd into a Process that the caller can signal and wait for.
 package child
 
 import (
