@@ -149,11 +149,9 @@ func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.
 	// were settled since the answer. Then no orphan is found.)
 	if a.Claims <= len(s.inflight) {
 		s.hasOrphans = false
-	} else {
-		if now.Sub(s.lastOrphanCount) >= orphansEvery {
-			s.lastOrphanCount = now
-			t.markOrphans(s)
-		}
+	} else if now.Sub(s.lastOrphanCount) >= orphansEvery {
+		s.lastOrphanCount = now
+		t.markOrphans(s)
 	}
 	if s.backlogLeft && (a.Next.IsZero() || a.Next.After(now)) {
 		s.backlogLeft = false

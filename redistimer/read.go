@@ -45,7 +45,7 @@ const (
 // partitionReads is the state of the reads of a partition. The Timer's lock guards it.
 type partitionReads struct {
 	nextDue    time.Time // see NextDue
-	toldAt     time.Time // when NextDue was called, by time.Now
+	dueAsOf    time.Time // when NextDue was called, by time.Now
 	last       time.Time // begin of the last read of the whole window, by time.Now; zero: none
 	urgency    urgency
 	after      time.Time // the next read at once is not made before, by time.Now
@@ -84,7 +84,7 @@ func (t *Timer) NextDue(partition int, at time.Time, none bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.reads[partition].nextDue, t.reads[partition].toldAt = at, time.Now()
+	t.reads[partition].nextDue, t.reads[partition].dueAsOf = at, time.Now()
 }
 
 // Reread reads all partitions at once, because Redis may lack tasks: a node died before it armed what it had stored, wake-ups
@@ -239,7 +239,8 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	if why == inTurn && s.urgency != inTurn {
 		why = wholeWindow // nothing may be left out
 	}
-	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)), slots: make(map[uint64]*slotState)}
+	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)),
+		slots: make(map[uint64]*slotState), backlog: make(map[uint64]int), missing: make(map[*slotState]int)}
 	switch why {
 	case headsOnly:
 		s.urgency, r.from, r.until = inTurn, s.from.Add(-time.Millisecond), s.till
@@ -249,7 +250,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	default:
 		s.urgency, s.last = inTurn, start
 		s.from, s.till = time.Time{}, time.Time{}
-		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle && start.Sub(s.toldAt) <= t.cfg.Tick+clockSlack {
+		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle && start.Sub(s.dueAsOf) <= t.cfg.Tick+clockSlack {
 			return nil, gap
 		}
 		first, end := t.cfg.Layout.DatabasePartitions(t.cfg.Layout.PartitionDatabase(p))
@@ -339,9 +340,6 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 				}
 				continue
 			}
-			if r.backlog == nil {
-				r.backlog = make(map[uint64]int)
-			}
 			r.backlog[row.BizType]++
 		}
 		key := rowsOf{s, t.reasonOf(r, s, row)}
@@ -393,9 +391,6 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 			t.cfg.Observer.Rearmed(s.group.bizTimer.BizType.BizType, reason, added)
 		}
 		if reason == ReasonLost && !s.lastRead.until.IsZero() && added > 0 {
-			if r.missing == nil {
-				r.missing = make(map[*slotState]int)
-			}
 			r.missing[s] += added
 		}
 		if got.Claimed > 0 && now.Sub(s.lastOrphanCount) >= orphansEvery { // this node does not hold these claims

@@ -21,7 +21,7 @@ func (t *Timer) markOrphans(s *slotState) {
 // runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
 // must soon notice a silent Redis. The other slots keep their mark.
 func (t *Timer) recover(polled []polledSlot) {
-	var found map[*BizType]int
+	found := make(map[*BizType]int)
 	for _, a := range polled {
 		s := a.slot
 		t.mu.Lock()
@@ -33,9 +33,6 @@ func (t *Timer) recover(polled []polledSlot) {
 		}
 		n, err := t.recoverSlot(s)
 		if n > 0 {
-			if found == nil {
-				found = make(map[*BizType]int)
-			}
 			found[b] += n
 		}
 		if err != nil {

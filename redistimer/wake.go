@@ -31,21 +31,22 @@ func (t *Timer) listen(ctx context.Context) error {
 			via = &t.wakeServer.groups[0].slots[0].slot
 		}
 		t.mu.Unlock()
-		begun, end := t.Reread, func() {}
-		if old != nil {
-			end = old
-			isFirst := true
-			begun = func() {
-				if !isFirst {
-					t.Reread()
-				}
-				isFirst = false
-				end()
+		replaced := old
+		begun := func() {
+			if replaced == nil {
+				t.Reread()
+				return
 			}
+			replaced() // it has received the wake-ups until now
+			replaced = nil
 		}
 		subscriptions.Go(func() {
 			defer cancel()
-			defer end()
+			defer func() {
+				if replaced != nil {
+					replaced()
+				}
+			}()
 			err := t.slots.Listen(one, via, t.handleWake, begun)
 			if one.Err() == nil {
 				t.cfg.Logger.Warn("wake-up subscription lost; tasks that other nodes arm are found by the reads", "error", err)
