@@ -44,11 +44,11 @@ type backend interface {
 	countingExpr(database int, value string) string // SQL for value that also counts the rows it is assigned to
 	// appendTo is SQL that appends a parameter to a column, NULL or not, and keeps the last characters.
 	appendTo(column string, keep int) string
-	idArg(v uint64) any                                             // a 64-bit id as a parameter
-	timeArg(t time.Time) any                                        // a time as a parameter
-	nullSafe() string                                               // compares two values of which both may be NULL
-	isAt(column string, t time.Time) (condition string, args []any) // the column holds the time t, in any notation
-	refusal(err error) refusal                                      // why the server refused
+	idArg(v uint64) any                                          // a 64-bit id as a parameter
+	timeArg(t time.Time) any                                     // a time as a parameter
+	nullSafe() string                                            // compares two values of which both may be NULL
+	isAt(column string, t time.Time) (condition string, arg any) // the column holds the time t, in any notation
+	refusal(err error) refusal                                   // why the server refused
 	close() error
 }
 

@@ -64,6 +64,9 @@ type condition struct {
 	// Unix time.
 	down, readOnly atomic.Int64
 
+	// Its last batch got no answer: it shares no transaction until one is answered.
+	unanswered atomic.Bool
+
 	mu       sync.Mutex
 	failures atomic.Int32 // failed reads in a row
 	full     time.Time    // when its disk was last full
@@ -100,6 +103,9 @@ func (s *Store) Readable(database int) bool { return s.Condition(database).Down 
 
 // Writable reports whether a database accepts writes, as far as is known.
 func (s *Store) Writable(database int) bool { return s.Condition(database).Usable() }
+
+// isAnswering reports whether a database can share a transaction with others.
+func (c *condition) isAnswering() bool { return !c.unanswered.Load() && c.get().Usable() }
 
 func (c *condition) get() Condition {
 	if now := c.now.Load(); now != nil {

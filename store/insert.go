@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -22,16 +20,14 @@ type Inserted struct {
 	Err       error
 }
 
-// insert is one task on its way through the group commit of its database.
+// insert is one task on its way into its database.
 type insert struct {
-	ctx   context.Context // of the caller
+	request
 	task  task.Task
-	shard int
 	again bool   // it may take the dedup_key of a first task that has ended
 	over  uint64 // the job_id of that task; 0: none was found
 	out   *Inserted
 	done  *sync.WaitGroup
-	waiting
 }
 
 var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
@@ -73,20 +69,22 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 		}
 		t.Status, t.Created, t.Modified = task.Pending, now, now
 		t.ActionTime = task.CeilMilli(t.ActionTime)
-		reqs[i] = insert{ctx: ctx, task: t, shard: shard, again: again(i), out: &results[i], done: &done}
+		reqs[i] = insert{request: request{ctx: ctx, shard: shard, ofTable: true}, task: t, again: again(i), out: &results[i], done: &done}
 	}
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
+	// First tasks are looked up in their own database.
+	few := len(reqs) <= burst && !slices.ContainsFunc(tasks, func(t task.Task) bool { return t.DedupKey != "" })
 	for i := range reqs {
 		d := s.layout.Database(reqs[i].shard)
 		// It would wait for the time-out, and could be written after its caller got an error.
 		if down := cmp.Or(s.isDown(d), s.refusesChanges(d)); down != nil {
-			reqs[i].finish(reqs[i].task, false, s.wrap(d, "insert", notBegun("insert", down)))
+			reqs[i].fail(s.wrap(d, "insert", notBegun("insert", down)))
 			continue
 		}
 		s.dbs[d].stampsAfter(now) // gmt_modified must differ from the stamp of any move
-		group := s.dbs[d].inserts
-		if len(reqs) <= burst {
-			group = s.shared[d]
+		group := s.inserts.lanes[d].own
+		if few {
+			group = s.inserts.shared[d]
 		}
 		lists[group] = append(lists[group], &reqs[i])
 	}
@@ -103,202 +101,53 @@ func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	in.done.Done()
 }
 
-// finishAll sets the same error for several requests.
-func finishAll(list []*insert, err error) {
-	for _, in := range list {
-		in.finish(in.task, false, err)
-	}
+func (in *insert) id() uint64 { return in.task.JobID }
+
+func (in *insert) fail(err error) { in.finish(in.task, false, err) }
+
+func (in *insert) isSeenIn(row *task.Task) bool {
+	return row.BizID == in.task.BizID && row.BizType == in.task.BizType && row.Created.Equal(in.task.Created)
 }
 
-// flushInserts writes one batch of a database. It answers each of its tasks, or has them wait for a lock.
-func (s *Store) flushInserts(db *database, batch []*insert) {
-	if len(batch) == 0 {
-		return
+// inserts is the kind of work of a writer of new tasks.
+type inserts struct{ *Store }
+
+func (inserts) begin(*database, []*insert) {}
+
+// render returns the statements that free dedup_keys, and one INSERT or two for each table.
+func (s inserts) render(db *database, batch []*insert, name tableNamer) transaction[*insert] {
+	statements, groups := s.insertStatements(batch, name)
+	if releases := s.releaseStatements(batch); len(releases) > 0 {
+		statements, groups = append(releases, statements...), append(make([][]*insert, len(releases)), groups...)
 	}
-	// The batch belongs to many callers: none of their contexts may end it.
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	db.unresponsive.Store(s.insertAll(ctx, db, batch, s.transact))
+	return transaction[*insert]{db, statements, groups}
 }
 
-// keepAwaited keeps the inserts whose callers still wait, and finishes the others.
-func keepAwaited(batch []*insert) []*insert {
-	return slices.DeleteFunc(batch, func(in *insert) bool {
-		err := in.ctx.Err()
-		if err != nil {
-			in.finish(in.task, false, notBegun("insert", err))
-		}
-		return err != nil
-	})
-}
-
-// retryFromBlock keeps the inserts that do not delay the others. It passes on those for tables that met a lock recently,
-// to the group that waits for locks. From a batch of several databases it also passes on those of a database that takes
-// no writes or did not answer its last insert, to that database's own group.
-func (s *Store) retryFromBlock(batch []*insert, several bool) []*insert {
-	return slices.DeleteFunc(batch, func(in *insert) bool {
-		db := s.dbs[s.layout.Database(in.shard)]
-		until, locked := db.locked.Load(in.shard)
-		if locked && time.Now().After(until.(time.Time)) {
-			db.locked.CompareAndDelete(in.shard, until)
-			locked = false
-		}
-		switch {
-		case locked:
-			db.insertsAside.Add(in)
-		case several && (db.unresponsive.Load() || !s.Writable(db.index)):
-			db.inserts.Add(in)
-		default:
-			return false
-		}
-		return true
-	})
-}
-
-// flushShared writes one batch of a server: tasks of several databases share a
-// commit. If the server refuses it, each database gets its own, so that
-// the others are not affected.
-func (s *Store) flushShared(batch []*insert) {
-	byDB := make([][]*insert, len(s.dbs))
-	several, keyed := false, false
-	for _, in := range batch {
-		d := s.layout.Database(in.shard)
-		byDB[d] = append(byDB[d], in)
-		several = several || in.shard/s.layout.TablesPerDatabase != batch[0].shard/s.layout.TablesPerDatabase
-		keyed = keyed || in.task.DedupKey != ""
-	}
-	if several && !keyed && s.insertTogether(batch) {
-		return
-	}
-	s.eachDatabase(func(d int) {
-		if len(byDB[d]) > 0 {
-			s.flushInserts(s.dbs[d], byDB[d])
-		}
-	})
-}
-
-// insertTogether stores a batch of several databases in one transaction and finishes its requests. If the
-// server refuses it, it does neither.
-func (s *Store) insertTogether(batch []*insert) (ended bool) {
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	statements, groups := s.insertStatements(batch, s.backend.qualified)
-	_, err := s.backend.transact(ctx, s.layout.Database(batch[0].shard), statements) // the retry of each database waits a moment for a lock
-	if s.backend.refusal(err) != 0 {
-		return false
-	}
-	if isOver(err) && s.areStored(ctx, s.layout.Database(batch[0].shard), batch[:1]) {
-		err = nil
-	}
-	for _, group := range groups {
-		for _, in := range group {
-			d := s.layout.Database(in.shard)
-			if err != nil { // the next inserts will show which database it was
-				s.dbs[d].unresponsive.Store(true)
-			}
-			in.finish(in.task, false, s.wrap(d, "insert", err))
-		}
-	}
-	return true
-}
-
-// insertAll stores the batch. If the database refuses it because of one row, a lock on one, or the size, it
-// splits the batch until that row is alone. It reports whether the batch got no answer.
-func (s *Store) insertAll(ctx context.Context, db *database, batch []*insert, transact transactor) (mute bool) {
-	open, err := s.tryInsert(ctx, db, batch, transact)
-	if err == nil {
-		return false
-	}
-	why := s.backend.refusal(err)
-	mute = why == 0
-	ofSome := why == refusedLocked || why == refusedData || why == refusedTable || why == refusedSize
-	switch {
-	case len(open) > 1 && ofSome && !s.isOutOfTime(ctx):
-		var parts sync.WaitGroup
-		for _, part := range split(open, func(in *insert) uint64 { return in.task.JobID }) {
-			parts.Go(func() { s.insertAll(ctx, db, part, s.transactNow) })
-		}
-		parts.Wait()
-		return mute
-	case why == refusedLocked:
-		for _, in := range open {
-			s.putAside(db, in)
-		}
-		return mute
-	case why == refusedData && len(open) == 1:
-		err = &task.FieldError{Field: "task", Message: err.Error()}
-	default:
-		err = s.wrap(db.index, "insert", err)
-	}
-	finishAll(open, err)
-	return mute
-}
-
-// putAside lets an insert wait for a lock, and also the next ones of its table.
-func (s *Store) putAside(db *database, in *insert) {
-	db.locked.Store(in.shard, time.Now().Add(lockWait))
-	if !in.retryLater(func() { db.insertsAside.Add(in) }) {
-		err := &LockedError{map[uint64]error{in.task.JobID: nil}}
-		in.finish(in.task, false, s.wrap(db.index, "insert", s.nameBlocked(db.index, err)))
-	}
-}
-
-// insertTries is how often a batch is tried again after a deadlock or with new ids.
-const insertTries = 8
-
-// tryInsert stores the batch in one transaction and finishes its requests. With an error it returns the requests
-// that are still open and, as far as is known, not stored.
-func (s *Store) tryInsert(ctx context.Context, db *database, batch []*insert, transact transactor) (open []*insert, err error) {
-	open = batch
-	for range insertTries {
-		releases := s.releaseStatements(open)
-		statements, groups := s.insertStatements(open, tableName)
-		statements = append(releases, statements...)
-		affected, err := transact(ctx, db.index, statements)
-		if isOver(err) && s.areStored(ctx, db.index, open) {
-			affected, err = certainCounts(statements), nil
-		}
-		switch why := s.backend.refusal(err); {
-		case why == refusedConflict:
-			if err := wait.For(ctx, conflictPause); err != nil {
-				return open, err
+// answer returns the inserts that need another job_id, or that take the dedup_key of a task that has ended.
+func (s inserts) answer(ctx context.Context, t transaction[*insert], affected []int64) (again []*insert) {
+	for i, group := range t.groups {
+		if int(affected[i]) == len(group) || len(group) == 0 {
+			for _, in := range group {
+				in.finish(in.task, false, nil)
 			}
 			continue
-		case why == refusedDuplicate:
-			// Only a job_id can collide here: that of a process that used milliseconds of the future and was
-			// restarted.
-		case err != nil:
-			return open, err
-		default:
-			if open = s.answerStored(ctx, db, groups, affected[len(releases):]); len(open) == 0 {
-				return nil, nil
-			}
-			if !slices.ContainsFunc(open, func(in *insert) bool { return in.over == 0 }) {
-				continue // their ids are free
-			}
 		}
-		if err := s.renewIDs(ctx, db, open); err != nil {
-			return open, err
-		}
-	}
-	return open, errors.New("no way past conflicting transactions or ids")
-}
-
-// answerStored finishes the requests of a committed transaction. It returns the requests that need another try: with
-// another job_id, or over a task that has ended.
-func (s *Store) answerStored(ctx context.Context, db *database, groups [][]*insert, affected []int64) (again []*insert) {
-	for i, group := range groups {
-		if int(affected[i]) == len(group) {
-			finishAll(group, nil)
-			continue
-		}
-		kept, err := s.resolveDuplicates(ctx, db, group)
+		kept, err := s.resolveDuplicates(ctx, t.db, group)
 		if err != nil { // the rows are stored or existed before, only the answer is missing
-			finishAll(group, s.wrap(db.index, "insert", err))
+			s.inserts.failAll(group, s.wrap(t.db.index, "insert", err))
 		}
 		again = append(again, kept...)
 	}
 	return again
+}
+
+// prepareAgain draws new ids. Only a job_id can be the refused key: that of a process that used milliseconds of the future
+// and was restarted.
+func (s inserts) prepareAgain(ctx context.Context, db *database, open []*insert, refused error) error {
+	if refused == nil && !slices.ContainsFunc(open, func(in *insert) bool { return in.over == 0 }) {
+		return nil // their ids are free
+	}
+	return s.renewIDs(ctx, db, open)
 }
 
 // hasExtraColumns reports whether a task has rare columns: its own time-out, a text as biz_id, or a trace.
@@ -308,7 +157,7 @@ func (in *insert) hasExtraColumns() bool {
 
 // insertStatements renders one multi-row INSERT per table, and one more for the rows with a dedup_key, which
 // ignores existing rows. Rows with extra columns are apart, too.
-func (s *Store) insertStatements(batch []*insert, table func(database, table int) string) ([]statement, [][]*insert) {
+func (s *Store) insertStatements(batch []*insert, table tableNamer) ([]statement, [][]*insert) {
 	type key struct {
 		shard       int
 		dedup, more bool

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,38 +11,32 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// moveRequest is a Move on its way through the group commit of its database.
+// moveRequest is a Move on its way through the writer of moves.
 type moveRequest struct {
-	ctx     context.Context // of the caller
-	move    Move
+	request
+	move    *Move
+	stamp   time.Time
 	applied bool
 	err     error
-	done    sync.WaitGroup
-	waiting
+	done    *sync.WaitGroup
+}
+
+func (r *moveRequest) id() uint64 { return r.move.JobID }
+
+func (r *moveRequest) fail(err error) { r.finish(false, err) }
+
+func (r *moveRequest) finish(applied bool, err error) {
+	r.applied, r.err = applied, err
+	r.done.Done()
+}
+
+func (r *moveRequest) isSeenIn(row *task.Task) bool {
+	m := r.move
+	return row.Modified.Equal(r.stamp) && row.Status == m.To && (m.Attempts == nil || row.Attempts == *m.Attempts) &&
+		(m.Lease == nil || row.Lease == *m.Lease) && (m.ActionTime == nil || row.ActionTime.UnixMilli() == m.ActionTime.UnixMilli())
 }
 
 func notBegun(op string, why error) error { return fmt.Errorf("%s: %w: %w", op, task.ErrNotBegun, why) }
-
-// Move makes one move durably and reports whether it applied. Concurrent moves share the commit. It waits two
-// seconds for a locked row, then it returns a LockedError. It returns task.ErrNotBegun if ctx had ended before
-// writing began; once begun, the write is waited for.
-func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
-	if err := m.validate(); err != nil {
-		return false, err
-	}
-	shard, ok := s.layout.ShardOf(m.JobID)
-	if !ok {
-		return false, nil
-	}
-	if why := s.refusesChanges(s.layout.Database(shard)); why != nil {
-		return false, s.wrap(s.layout.Database(shard), "update", notBegun("update", why))
-	}
-	req := &moveRequest{ctx: ctx, move: m}
-	req.done.Add(1)
-	s.sharedMoves[s.layout.Database(shard)].Add(req)
-	req.done.Wait()
-	return req.applied, req.err
-}
 
 // Moved is the result of one of many moves.
 type Moved struct {
@@ -51,178 +44,166 @@ type Moved struct {
 	Err     error
 }
 
+// Move makes one move durably and reports whether it applied. Concurrent moves share the commit. It waits two
+// seconds for a locked row, then it returns a LockedError. It returns task.ErrNotBegun if ctx had ended before
+// writing began; once begun, the write is waited for.
+func (s *Store) Move(ctx context.Context, m Move) (applied bool, err error) {
+	r := s.MoveAll(ctx, []Move{m})[0]
+	return r.Applied, r.Err
+}
+
 // MoveAll is Move for tasks of any databases, all at the same time: two moves of one task may be made in either order.
 func (s *Store) MoveAll(ctx context.Context, moves []Move) []Moved {
-	results := make([]Moved, len(moves))
-	requests := make([]*moveRequest, len(moves))
+	results, requests := make([]Moved, len(moves)), make([]moveRequest, len(moves))
 	lists := make(map[*groupcommit.Group[*moveRequest]][]*moveRequest)
-	for i, m := range moves {
-		shard, ok := s.layout.ShardOf(m.JobID)
-		if results[i].Err = m.validate(); results[i].Err != nil || !ok {
+	var done sync.WaitGroup
+	for i := range moves {
+		shard, ok := s.layout.ShardOf(moves[i].JobID)
+		if results[i].Err = moves[i].validate(); results[i].Err != nil || !ok {
 			continue
 		}
-		if why := s.refusesChanges(s.layout.Database(shard)); why != nil {
-			results[i].Err = s.wrap(s.layout.Database(shard), "update", notBegun("update", why))
+		d := s.layout.Database(shard)
+		if why := s.refusesChanges(d); why != nil {
+			results[i].Err = s.wrap(d, "update", notBegun("update", why))
 			continue
 		}
-		req := &moveRequest{ctx: ctx, move: m}
-		req.done.Add(1)
-		requests[i] = req
-		group := s.sharedMoves[s.layout.Database(shard)]
+		requests[i] = moveRequest{request: request{ctx: ctx, shard: shard}, move: &moves[i], done: &done}
+		group := s.moves.shared[d]
 		if len(moves) > burst {
-			group = s.dbs[s.layout.Database(shard)].moves
+			group = s.moves.lanes[d].own
 		}
-		lists[group] = append(lists[group], req)
+		lists[group] = append(lists[group], &requests[i])
 	}
 	for group, list := range lists {
+		done.Add(len(list))
 		group.Add(list...)
 	}
-	for i, req := range requests {
-		if req != nil {
-			req.done.Wait()
-			results[i] = Moved{req.applied, req.err}
+	done.Wait()
+	for i := range requests {
+		if r := &requests[i]; r.move != nil {
+			results[i] = Moved{r.applied, r.err}
 		}
 	}
 	return results
 }
 
-// flushSharedMoves writes one batch of a server: moves of several databases share a commit. If the server rejects it, each
-// database writes its own part, so that the others are not affected. A database that did not answer the last time, or that
-// cannot be written, always does so.
-func (s *Store) flushSharedMoves(batch []*moveRequest) {
-	byDB := make([]movePart, len(s.dbs))
+// Apply makes moves of one database in one transaction and returns which of them applied. A LockedError names
+// tasks whose rows another transaction has locked: these are unchanged, and the other results are valid. After
+// any other error the outcome is unknown. The same moves with the same stamp may then be tried again. The
+// result is right even if the first try was committed, as long as each task is moved once.
+//
+// (Two processes that make the same change of the same task in the same millisecond have the same stamp, and
+// both may see it as applied.)
+func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves []Move) ([]bool, error) {
+	requests, list := make([]moveRequest, len(moves)), make([]*moveRequest, len(moves))
+	var done sync.WaitGroup
+	done.Add(len(moves))
+	for i := range moves {
+		if err := moves[i].validate(); err != nil {
+			return nil, err
+		}
+		shard, _ := s.layout.ShardOf(moves[i].JobID)
+		requests[i] = moveRequest{request: request{shard: shard, ofApply: true}, move: &moves[i], stamp: stamp, done: &done}
+		list[i] = &requests[i]
+	}
+	if len(moves) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	_ = s.moves.write(ctx, s.dbs[database], list, s.transact, nil) // each move has its own error
+	applied, locked := make([]bool, len(moves)), make(map[uint64]error)
+	for i := range requests {
+		r := &requests[i]
+		if why, is := errors.AsType[*LockedError](r.err); is {
+			locked[r.id()] = why.Tasks[r.id()]
+		} else if r.err != nil {
+			return nil, r.err
+		}
+		applied[i] = r.applied
+	}
+	if len(locked) > 0 {
+		return applied, s.wrap(database, "update", &LockedError{locked})
+	}
+	return applied, nil
+}
+
+// moves is the kind of work of a writer of moves.
+type moves struct{ *Store }
+
+func (s moves) begin(db *database, batch []*moveRequest) {
+	stamp := s.Stamp(db.index)
 	for _, r := range batch {
-		shard, _ := s.layout.ShardOf(r.move.JobID)
-		d := s.layout.Database(shard)
-		if s.dbs[d].unansweredMoves.Load() || !s.Writable(d) {
-			s.dbs[d].moves.Add(r)
+		r.stamp = stamp
+	}
+}
+
+func (moves) prepareAgain(_ context.Context, _ *database, _ []*moveRequest, refused error) error {
+	return refused
+}
+
+// answer reads the rows of the statements that have changed fewer rows than they have moves.
+func (s moves) answer(ctx context.Context, t transaction[*moveRequest], affected []int64) (again []*moveRequest) {
+	var unclear [][]*moveRequest
+	for i, group := range t.groups {
+		if int(affected[i]) != len(group) {
+			unclear = append(unclear, group)
 			continue
 		}
-		byDB[d].db, byDB[d].requests = s.dbs[d], append(byDB[d].requests, r)
-	}
-	parts := slices.DeleteFunc(byDB, func(p movePart) bool { return p.db == nil })
-	if len(parts) > 1 {
-		for i := range parts {
-			parts[i].requests = keepMovesAwaited(parts[i].requests)
+		for _, r := range group {
+			r.applied = true
 		}
-		parts = slices.DeleteFunc(parts, func(p movePart) bool { return len(p.requests) == 0 })
 	}
-	if len(parts) > 1 && s.moveTogether(parts) {
-		return
-	}
-	for _, p := range parts {
-		p.db.moves.Add(p.requests...)
-	}
-}
-
-// movePart is the moves of one database in a batch of a server.
-type movePart struct {
-	db       *database
-	requests []*moveRequest
-
-	stamp    time.Time
-	moves    []Move
-	groups   []moveGroup
-	affected []int64 // by group
-}
-
-// moveTogether makes the moves of several databases in one transaction and answers them. If nothing was done it does
-// neither.
-func (s *Store) moveTogether(parts []movePart) (ended bool) {
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	var statements []statement
-	for i := range parts {
-		p := &parts[i]
-		p.stamp, p.moves = s.Stamp(p.db.index), movesOf(p.requests)
-		var more []statement
-		more, p.groups = s.moveStatements(p.db.index, p.stamp, p.moves, s.backend.qualified)
-		statements = append(statements, more...)
-	}
-	began := time.Now()
-	affected, err := s.backend.transact(ctx, parts[0].db.index, statements)
-	_, unanswered := errors.AsType[*unansweredError](err)
-	if err != nil && !unanswered {
-		return false
-	}
-	took := time.Since(began)
-	var answers sync.WaitGroup
-	for _, p := range parts {
-		if err == nil {
-			p.affected, affected = affected[:len(p.groups)], affected[len(p.groups):]
+	err := s.wrap(t.db.index, "update", s.findApplied(ctx, t, unclear))
+	for _, group := range t.groups {
+		for _, r := range group {
+			r.finish(err == nil && r.applied, err)
 		}
-		answers.Go(func() { s.answerPart(&p, took, err) })
 	}
-	answers.Wait()
-	return true
+	return nil
 }
 
-// answerPart answers the moves of one database after their transaction.
-func (s *Store) answerPart(p *movePart, took time.Duration, err error) {
-	ctx, cancel := s.bound(context.Background())
-	defer cancel()
-	p.db.unansweredMoves.Store(err != nil)
-	var applied []bool
-	switch {
-	case err == nil:
-		p.db.condition.recordLatency(&p.db.condition.writes, took)
-		applied, err = s.readCounts(ctx, p.db.index, p.stamp, p.moves, p.groups, p.affected)
-	case isOver(err):
-		applied, err = s.settle(ctx, p.db.index, p.stamp, p.moves, err)
+// findApplied finds the applied moves of groups that were applied in part, as far as can be known: their rows
+// have the new status, time and attempts, and this batch's stamp. The stamp alone is not enough: an edit by SQL in
+// that very millisecond has it, too. If several moves make the same change of one task, the first one counts.
+func (s moves) findApplied(ctx context.Context, t transaction[*moveRequest], unclear [][]*moveRequest) error {
+	if len(unclear) == 0 {
+		return nil
 	}
-	s.answerMoves(p.db, p.requests, applied, s.wrap(p.db.index, "update", err))
-}
-
-// flushMoves writes one batch of a database.
-func (s *Store) flushMoves(db *database, batch []*moveRequest) {
-	if batch = keepMovesAwaited(batch); len(batch) == 0 {
-		return
-	}
-	// The batch belongs to many callers: none of their contexts may end it.
-	applied, err := s.applyMoves(context.Background(), db.index, s.Stamp(db.index), movesOf(batch))
-	_, locked := errors.AsType[*LockedError](err)
-	db.unansweredMoves.Store(err != nil && !locked && s.backend.refusal(err) == 0)
-	s.answerMoves(db, batch, applied, err)
-}
-
-// keepMovesAwaited keeps the moves whose callers still wait, and answers the others.
-func keepMovesAwaited(batch []*moveRequest) []*moveRequest {
-	return slices.DeleteFunc(batch, func(r *moveRequest) bool {
-		err := r.ctx.Err()
-		if err != nil {
-			r.err = notBegun("update", err)
-			r.done.Done()
+	var ids []uint64
+	for _, group := range unclear {
+		for _, r := range group {
+			ids = append(ids, r.id())
 		}
-		return err != nil
-	})
-}
-
-func movesOf(batch []*moveRequest) []Move {
-	moves := make([]Move, len(batch))
-	for i, r := range batch {
-		moves[i] = r.move
 	}
-	return moves
-}
-
-// answerMoves answers moves with the result of Apply.
-func (s *Store) answerMoves(db *database, batch []*moveRequest, applied []bool, err error) {
-	var held map[uint64]error
-	if locked, is := errors.AsType[*LockedError](err); is {
-		held, err = locked.Tasks, nil
+	found, err := s.load(ctx, t.db.index, ids)
+	if err != nil {
+		return err
 	}
-	for i, r := range batch {
-		table, isHeld := held[r.move.JobID]
-		switch {
-		case err != nil:
-			r.err = err
-		case isHeld && table == nil && r.retryLater(func() { db.movesAside.Add(r) }):
-			continue
-		case isHeld:
-			r.err = s.wrap(db.index, "update", s.nameBlocked(db.index, &LockedError{map[uint64]error{r.move.JobID: table}}))
-		default:
-			r.applied = applied[i]
+	rows := make(map[uint64]*task.Task, len(found))
+	for i := range found {
+		rows[found[i].JobID] = &found[i]
+	}
+	for _, group := range unclear {
+		from, to := group[0].move.From, group[0].move.To
+		done := make(map[uint64]bool, len(group))
+		for _, r := range group {
+			row := rows[r.id()]
+			done[r.id()] = row != nil && r.isSeenIn(row)
 		}
-		r.done.Done()
+		if from != to { // a move to the same status can be made again
+			for _, earlier := range t.groups {
+				for _, r := range earlier {
+					if r.applied && r.move.From == from && r.move.To == to {
+						done[r.id()] = false
+					}
+				}
+			}
+		}
+		for _, r := range group {
+			r.applied = done[r.id()]
+			done[r.id()] = r.applied && from == to
+		}
 	}
+	return nil
 }

@@ -146,8 +146,8 @@ func (b *mysqlBackend) appendTo(column string, keep int) string {
 
 func (b *mysqlBackend) nullSafe() string { return "<=>" }
 
-func (b *mysqlBackend) isAt(column string, t time.Time) (string, []any) {
-	return column + "=?", []any{t}
+func (b *mysqlBackend) isAt(column string, t time.Time) (string, any) {
+	return column + "=?", t
 }
 
 // mysqlRefusals are the server's error numbers, the same on MySQL and MariaDB unless said.

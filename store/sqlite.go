@@ -278,10 +278,10 @@ func (b *sqliteBackend) nullSafe() string { return " IS " }
 // isAt compares times as text. A row written by hand may have fewer or more digits than three, and more are
 // rounded up when they are read. So t matches all texts above the millisecond before, with any number of zeros,
 // and not above t's own.
-func (b *sqliteBackend) isAt(column string, t time.Time) (string, []any) {
+func (b *sqliteBackend) isAt(column string, t time.Time) (string, any) {
 	const zeros = "000000000"
 	before, until := b.timeArg(t.Add(-time.Millisecond)).(string)+zeros, b.timeArg(t).(string)+zeros
-	return column + ">? AND " + column + "<=?", []any{before, until}
+	return column + ">? AND " + column + "<=?", pair{before, until}
 }
 
 func sqliteCode(err error) int {

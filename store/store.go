@@ -22,7 +22,6 @@ import (
 
 	"gorm.io/gorm"
 
-	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -98,9 +97,8 @@ type Store struct {
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	shared  []*groupcommit.Group[*insert] // inserts of one task or a few; databases of one server share a group
-
-	sharedMoves []*groupcommit.Group[*moveRequest] // the same for moves
+	inserts *writer[*insert]
+	moves   *writer[*moveRequest]
 
 	opened   time.Time // by the wall clock
 	openedAt time.Time // by the monotonic one
@@ -110,23 +108,13 @@ type Store struct {
 
 // database is one database of the layout.
 type database struct {
-	index        int
-	read         *gorm.DB      // queries
-	unobserved   gorm.ConnPool // queries that do not show whether the database can be used
-	inserts      *groupcommit.Group[*insert]
-	moves        *groupcommit.Group[*moveRequest]
-	stamp        atomic.Int64 // last stamp, in Unix milliseconds
-	unresponsive atomic.Bool  // its last insert got no answer: it shares no transaction
-
-	unansweredMoves atomic.Bool // the same for moves
+	index      int
+	read       *gorm.DB      // queries
+	unobserved gorm.ConnPool // queries that do not show whether the database can be used
+	stamp      atomic.Int64  // last stamp, in Unix milliseconds
 
 	condition condition
 	blocked   blocked
-
-	// Writes that met a lock wait here, apart from the others.
-	insertsAside *groupcommit.Group[*insert]
-	movesAside   *groupcommit.Group[*moveRequest]
-	locked       sync.Map // by shard, the time until which its inserts go aside at once, because one of them met a lock
 }
 
 // Open makes the handles of all databases. It connects to none of them: a database that is down now recovers by
@@ -154,53 +142,20 @@ func Open(cfg Config) (*Store, error) {
 		if db.read, err = openGORM(&observedPool{ConnPool: db.unobserved, store: s, database: i}); err != nil {
 			return nil, errors.Join(err, s.backend.close())
 		}
-		db.inserts = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, s.retryFromBlock(keepAwaited(b), false)) })
-		db.moves = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
-		db.insertsAside = groupcommit.New(maxBatch, 1, func(b []*insert) { s.flushInserts(db, keepAwaited(b)) })
-		db.movesAside = groupcommit.New(maxBatch, 1, func(b []*moveRequest) { s.flushMoves(db, b) })
 		s.dbs = append(s.dbs, db)
 	}
-	shared := make(map[int]int) // databases by server
-	for i := range s.dbs {
-		shared[s.backend.server(i)]++
-	}
-	for i := range s.dbs {
-		if server := s.backend.server(i); server < i {
-			s.shared, s.sharedMoves = append(s.shared, s.shared[server]), append(s.sharedMoves, s.sharedMoves[server])
-			continue
-		}
-		n := shared[i]
-		s.shared = append(s.shared, groupcommit.New(maxBatch, n,
-			func(b []*insert) { s.flushShared(s.retryFromBlock(keepAwaited(b), true)) }).WithConcurrency(min(2, n), burst))
-		moves := s.dbs[i].moves // alone on its server
-		if n > 1 {
-			moves = groupcommit.New(maxBatch, n, s.flushSharedMoves).WithConcurrency(2, burst)
-		}
-		s.sharedMoves = append(s.sharedMoves, moves)
-	}
+	s.inserts = newWriter(s, "insert", kind[*insert](inserts{s}))
+	s.moves = newWriter(s, "update", kind[*moveRequest](moves{s}))
 	return s, nil
 }
-
-// maxBatch is the maximum number of rows in a transaction.
-const maxBatch = 1000
-
-// burst is the number of waiting inserts or moves of a server from which on a third flush is made. A call with more tasks
-// than that writes per database, where rows share tables.
-const burst = 64
 
 // Layout returns the layout of the store.
 func (s *Store) Layout() sharding.Layout { return s.layout }
 
 // Close flushes the accepted inserts and closes all connections. No call may be under way.
 func (s *Store) Close() error {
-	for i, db := range s.dbs {
-		s.shared[i].Wait()
-		s.sharedMoves[i].Wait()
-		db.inserts.Wait()
-		db.moves.Wait()
-		db.insertsAside.Wait()
-		db.movesAside.Wait()
-	}
+	s.inserts.wait()
+	s.moves.wait()
 	return s.backend.close()
 }
 
