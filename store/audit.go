@@ -51,7 +51,7 @@ const (
 
 // Record writes an entry. A database that does not take it leaves it to the next one, so the error is that of all. If only
 // the answer of a database is lost, the entry is there twice, with one id, and Audit reads it once.
-func (s *Store) Record(ctx context.Context, e AuditEntry) error {
+func (s records) Record(ctx context.Context, e AuditEntry) error {
 	st := statement{
 		sql: "INSERT INTO toc_audit (id,at,actor,action,target,count,detail) VALUES (?,?,?,?,?,?,?)",
 		args: []any{s.backend.idArg(rand.Uint64N(1 << 62)), s.backend.timeArg(task.CeilMilli(e.At)), cut(e.Actor, maxActor),
@@ -101,7 +101,7 @@ type auditEntry struct {
 // Audit reads entries of all databases, the latest first: at most f.Limit. next is the place of the last one if there may be
 // more; the zero next: there are none. A page may be short, or empty, although there are more. If a database does not answer,
 // the entries of the others come with its error.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, next AuditKey, err error) {
+func (s records) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, next AuditKey, err error) {
 	most := f.Limit
 	if f.Actor != "" || f.Action != "" {
 		most = max(most, auditRows)
@@ -147,7 +147,7 @@ func (f *AuditFilter) matches(e *AuditEntry) bool {
 }
 
 // audit reads the latest rows of a database, at most most.
-func (s *Store) audit(ctx context.Context, f AuditFilter, database, most int) (list []auditEntry, err error) {
+func (s records) audit(ctx context.Context, f AuditFilter, database, most int) (list []auditEntry, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	q := s.table(ctx, database, "toc_audit").Order("at DESC,id DESC").Limit(most)
@@ -177,7 +177,7 @@ const purgeAuditRows = 1000
 
 // PurgeAudit deletes entries of a database from before the given time, and operations that had ended by then: a batch.
 // It returns their number; 0 means that none are left.
-func (s *Store) PurgeAudit(ctx context.Context, database int, before time.Time) (int, error) {
+func (s records) PurgeAudit(ctx context.Context, database int, before time.Time) (int, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	old := func(table, column string) statement {

@@ -68,10 +68,10 @@ const (
 	refusedData              // caused by one row's data; the rest of the batch can be retried
 )
 
-func (s *Store) isLocked(err error) bool { return s.backend.refusal(err) == refusedLocked }
+func (s *databases) isLocked(err error) bool { return s.backend.refusal(err) == refusedLocked }
 
 // isOfTable reports whether a statement failed because of one table: locked, missing or broken.
-func (s *Store) isOfTable(err error) bool {
+func (s *databases) isOfTable(err error) bool {
 	why := s.backend.refusal(err)
 	return why == refusedLocked || why == refusedTable
 }
@@ -97,7 +97,7 @@ const (
 )
 
 // timeOrNull is a time as a parameter, NULL for the zero time.
-func (s *Store) timeOrNull(t time.Time) any {
+func (s *databases) timeOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
@@ -110,7 +110,7 @@ func placeholders(n int) string {
 }
 
 // indexed is the table of a shard with an index hint.
-func (s *Store) indexed(shard int, index string) string {
+func (s *databases) indexed(shard int, index string) string {
 	table := s.layout.Table(shard)
 	return sharding.TableName(table) + s.backend.hint(index, table)
 }

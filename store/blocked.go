@@ -20,7 +20,7 @@ type blocked struct {
 }
 
 // areWritesBlocked reports whether the server lets nobody write. It asks by a write that needs no row.
-func (s *Store) areWritesBlocked(database int) bool {
+func (s *databases) areWritesBlocked(database int) bool {
 	b := &s.dbs[database].blocked
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -33,7 +33,7 @@ func (s *Store) areWritesBlocked(database int) bool {
 }
 
 // nameBlocked puts ErrWritesBlocked into a LockedError in which the locks of rows are not the cause, and returns err.
-func (s *Store) nameBlocked(database int, err error) error {
+func (s *databases) nameBlocked(database int, err error) error {
 	locked, is := errors.AsType[*LockedError](err)
 	if !is || locked.table() != nil || !s.areWritesBlocked(database) {
 		return err

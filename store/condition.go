@@ -76,11 +76,11 @@ type condition struct {
 }
 
 // Condition returns the state of a database. It asks no server.
-func (s *Store) Condition(database int) Condition { return s.dbs[database].condition.get() }
+func (s *databases) Condition(database int) Condition { return s.dbs[database].condition.get() }
 
 // isDown returns why a database was unreachable a moment ago. If no call has tried it since, it returns nil, so
 // that the caller tries.
-func (s *Store) isDown(database int) error {
+func (s *databases) isDown(database int) error {
 	c := &s.dbs[database].condition
 	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+connectTimeout) {
 		return nil
@@ -90,7 +90,7 @@ func (s *Store) isDown(database int) error {
 
 // refusesChanges returns ErrReadOnly if a database was read-only at the last ping. A user with enough rights could write all the same; but
 // then the server is a replica, or somebody wants nothing to be written.
-func (s *Store) refusesChanges(database int) error {
+func (s *databases) refusesChanges(database int) error {
 	c := &s.dbs[database].condition
 	if time.Since(time.Unix(0, c.readOnly.Load())) > 2*(probeEvery+connectTimeout) {
 		return nil
@@ -99,10 +99,10 @@ func (s *Store) refusesChanges(database int) error {
 }
 
 // Readable reports whether a database can be read, as far as is known.
-func (s *Store) Readable(database int) bool { return s.Condition(database).Down == nil }
+func (s *databases) Readable(database int) bool { return s.Condition(database).Down == nil }
 
 // Writable reports whether a database accepts writes, as far as is known.
-func (s *Store) Writable(database int) bool { return s.Condition(database).Usable() }
+func (s *databases) Writable(database int) bool { return s.Condition(database).Usable() }
 
 // isAnswering reports whether a database can share a transaction with others.
 func (c *condition) isAnswering() bool { return !c.unanswered.Load() && c.get().Usable() }
@@ -158,7 +158,7 @@ func hadFullTime(ctx context.Context) bool {
 
 // blamesDatabase reports whether an error is evidence against its database. It is not if the caller gave up, or
 // if a statement, a table, a row or another transaction is to blame.
-func (s *Store) blamesDatabase(ctx context.Context, err error) bool {
+func (s *databases) blamesDatabase(ctx context.Context, err error) bool {
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	if late && !hadFullTime(ctx) || errors.Is(err, context.Canceled) || errors.Is(err, sql.ErrNoRows) {
 		return false
@@ -171,7 +171,7 @@ func (s *Store) blamesDatabase(ctx context.Context, err error) bool {
 }
 
 // recordRead records the result of a read.
-func (s *Store) recordRead(ctx context.Context, database int, err error) {
+func (s *databases) recordRead(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
 	if err == nil && c.failures.Load() == 0 || err != nil && !s.blamesDatabase(ctx, err) {
 		return
@@ -189,7 +189,7 @@ func (s *Store) recordRead(ctx context.Context, database int, err error) {
 
 // recordWrite records the result of a write. A read-only server that accepts one write all the same still
 // counts as read-only.
-func (s *Store) recordWrite(ctx context.Context, database int, err error) {
+func (s *databases) recordWrite(ctx context.Context, database int, err error) {
 	c := &s.dbs[database].condition
 	if now := c.get(); err == nil && (now.Refusing == nil || now.IsReadOnly()) || err != nil && !s.blamesDatabase(ctx, err) {
 		return
@@ -252,7 +252,7 @@ func (c *condition) shouldTry() bool {
 // observedPool is a connection pool for reads that records their results.
 type observedPool struct {
 	gorm.ConnPool
-	store    *Store
+	store    *databases
 	database int
 }
 
@@ -278,7 +278,7 @@ const (
 // Watch pings each database once a second until ctx ends, also databases that are not in use, or down.
 // It calls changed with the new condition after each change, even if the condition is the old one again by
 // then. For one database it makes one call at a time.
-func (s *Store) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
+func (s *databases) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
 	s.eachDatabase(func(d int) {
 		tick := wait.NewTicker(ctx, probeEvery)
 		defer tick.Stop()
@@ -302,7 +302,7 @@ func (s *Store) Watch(ctx context.Context, changed func(database int, before, no
 
 // Probe checks that a database answers. If it refused a write or was slow with writes, Probe checks whether it
 // still is. On MySQL it has its own connection, so it waits for no statement of the store.
-func (s *Store) Probe(ctx context.Context, database int) Condition {
+func (s *databases) Probe(ctx context.Context, database int) Condition {
 	asking, cancel := withTimeout(ctx, connectTimeout)
 	defer cancel()
 	c := &s.dbs[database].condition

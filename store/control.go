@@ -32,7 +32,7 @@ type Decisions struct {
 }
 
 // Decisions reads what operators have decided. It is the one poll of all databases: nodes make it every second.
-func (s *Store) Decisions(ctx context.Context, database int) (all Decisions, err error) {
+func (s records) Decisions(ctx context.Context, database int) (all Decisions, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	// One row at least. There is one for each business type that was ever paused. The limit is a literal: SQLite would
@@ -58,7 +58,7 @@ func (s *Store) Decisions(ctx context.Context, database int) (all Decisions, err
 }
 
 // SetControl writes a row into the toc_control of a database if it replaces the one there; see Replaces.
-func (s *Store) SetControl(ctx context.Context, database int, c Control) error {
+func (s records) SetControl(ctx context.Context, database int, c Control) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)

@@ -46,7 +46,7 @@ func (f *DeadFilter) where(b backend) (where string, args []any) {
 // It reads ids first, in several databases at once, and then the rows of the page: a page costs the same whether the
 // matching tasks lie together, far apart, or nowhere. Of a large layout it reads a part: then the page may be short, or
 // empty, although there are more.
-func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error) {
+func (s *queries) ListDead(ctx context.Context, f DeadFilter, after uint64, limit int) (list []task.Task, next uint64, err error) {
 	first := 0
 	if after != 0 {
 		var ok bool
@@ -92,14 +92,14 @@ func (s *Store) ListDead(ctx context.Context, f DeadFilter, after uint64, limit 
 const deadTables = 2048
 
 // compareShards is the order of shard and job_id.
-func (s *Store) compareShards(a, b uint64) int {
+func (s *databases) compareShards(a, b uint64) int {
 	x, _ := s.layout.ShardOf(a)
 	y, _ := s.layout.ShardOf(b)
 	return cmp.Or(x-y, cmp.Compare(a, b))
 }
 
 // idsOf are the first ids of a database that meet a condition, from a shard on.
-func (s *Store) idsOf(ctx context.Context, database, from int, where string, which []any, after uint64,
+func (s *databases) idsOf(ctx context.Context, database, from int, where string, which []any, after uint64,
 	limit int) (ids []uint64, err error) {
 	first := database * s.layout.TablesPerDatabase
 	end := first + s.layout.TablesPerDatabase
@@ -126,7 +126,7 @@ func (s *Store) idsOf(ctx context.Context, database, from int, where string, whi
 }
 
 // CountDead counts the dead tasks that match.
-func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int, error) {
+func (s *queries) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 	var total atomic.Int64
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
@@ -139,7 +139,7 @@ func (s *Store) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 }
 
 // countOf counts the tasks of a database that meet a condition.
-func (s *Store) countOf(ctx context.Context, database int, where string, which []any) (total int, err error) {
+func (s *databases) countOf(ctx context.Context, database int, where string, which []any) (total int, err error) {
 	first := database * s.layout.TablesPerDatabase
 	err = s.scanShards(ctx, first, first+s.layout.TablesPerDatabase, maxMembers, func(u *union, shard int) {
 		u.add("SELECT COUNT(*) FROM "+s.indexed(shard, indexDue)+where, which...)

@@ -34,7 +34,7 @@ const (
 // DeadGroups sums up the dead tasks of a biz_type, or of all (nil), by their error: the largest groups first. partial
 // reports that there are more tasks or more groups than these. If there are very many dead tasks in many tables, the
 // counts are estimated from some of the tables, which is partial, too.
-func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGroup, partial bool, err error) {
+func (s *queries) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGroup, partial bool, err error) {
 	type key struct {
 		bizType uint64
 		err     string
@@ -94,7 +94,7 @@ func (s *Store) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadGro
 }
 
 // groupShards returns the shards to read: all, or some, evenly spread, if those have enough dead tasks.
-func (s *Store) groupShards(ctx context.Context) ([]int, error) {
+func (s *queries) groupShards(ctx context.Context) ([]int, error) {
 	all := make([]int, s.layout.Shards())
 	for i := range all {
 		all[i] = i

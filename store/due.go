@@ -26,7 +26,7 @@ type Due struct {
 // and none is read in vain. Within a table the order is by Key; a page takes some rows of each table that has
 // more.
 type DuePages struct {
-	store    *Store
+	store    *queries
 	database int
 	query    Due
 	tables   []dueTable // the tables that may have more rows
@@ -59,7 +59,7 @@ func (p rowCursor) before(q rowCursor) bool {
 }
 
 // DuePages starts reading a partition.
-func (s *Store) DuePages(partition int, q Due) *DuePages {
+func (s *queries) DuePages(partition int, q Due) *DuePages {
 	first, end := s.layout.PartitionShards(partition)
 	p := &DuePages{store: s, database: s.layout.PartitionDatabase(partition), query: q}
 	for shard := first; shard < end; shard++ {
@@ -86,7 +86,7 @@ func (p *DuePages) Rest() (from task.Key, more bool) {
 }
 
 // Leased reads the tasks of a partition and a business type whose leases end after now and until then.
-func (s *Store) Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) (leased []task.Task, err error) {
+func (s *queries) Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) (leased []task.Task, err error) {
 	pages := s.DuePages(partition, Due{From: task.Key{ActionTime: now}, Until: until, Only: []uint64{bizType}, Leased: true, PerPage: 1000})
 	for {
 		page, err := pages.Next(ctx)
@@ -113,7 +113,7 @@ func (p *DuePages) Next(ctx context.Context) ([]task.Task, error) {
 	perTable := max(1, p.query.PerPage/len(p.tables), min(minPerTable, p.query.PerPage))
 	var page []task.Task
 	var more []dueTable
-	err := readAround(p.store, p.tables, maxMembers, func(tables []dueTable) error {
+	err := readAround(p.store.databases, p.tables, maxMembers, func(tables []dueTable) error {
 		rows, left, err := p.read(ctx, tables, perTable)
 		if err == nil {
 			page, more = append(page, rows...), append(more, left...)

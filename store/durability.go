@@ -9,7 +9,7 @@ import (
 
 // Durability returns the settings of a database by which an answered write may be lost in a crash, one line each, with
 // the value to set. It is empty if the database is durable.
-func (s *Store) Durability(ctx context.Context, database int) (faults []string, err error) {
+func (s *databases) Durability(ctx context.Context, database int) (faults []string, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	faults, err = s.backend.durability(ctx, database)

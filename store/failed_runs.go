@@ -44,7 +44,7 @@ func (m *Move) errorsLine(stamp time.Time) string {
 }
 
 // FailedRuns reads the failed runs of a task, the oldest first, as far as its row still has them.
-func (s *Store) FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error) {
+func (s *queries) FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error) {
 	shard, ok := s.layout.ShardOf(jobID)
 	if !ok {
 		return nil, task.ErrNotFound

@@ -110,7 +110,7 @@ func (in *insert) isSeenIn(row *task.Task) bool {
 }
 
 // inserts is the kind of work of a writer of new tasks.
-type inserts struct{ *Store }
+type inserts struct{ *databases }
 
 func (inserts) begin(*database, []*insert) {}
 
@@ -134,7 +134,7 @@ func (s inserts) answer(ctx context.Context, t transaction[*insert], affected []
 		}
 		kept, err := s.resolveDuplicates(ctx, t.db, group)
 		if err != nil { // the rows are stored or existed before, only the answer is missing
-			s.inserts.failAll(group, s.wrap(t.db.index, "insert", err))
+			failAll(group, s.wrap(t.db.index, "insert", err))
 		}
 		again = append(again, kept...)
 	}
@@ -157,7 +157,7 @@ func (in *insert) hasExtraColumns() bool {
 
 // insertStatements renders one multi-row INSERT per table, and one more for the rows with a dedup_key, which
 // ignores existing rows. Rows with extra columns are apart, too.
-func (s *Store) insertStatements(batch []*insert, table tableNamer) ([]statement, [][]*insert) {
+func (s inserts) insertStatements(batch []*insert, table tableNamer) ([]statement, [][]*insert) {
 	type key struct {
 		shard       int
 		dedup, more bool
@@ -186,7 +186,7 @@ func (s *Store) insertStatements(batch []*insert, table tableNamer) ([]statement
 
 // releaseStatements take the dedup_keys from first tasks that have ended, for the inserts behind them. A task that was
 // redriven meanwhile keeps its key. Its last change (gmt_modified) stays, because retention counts from it.
-func (s *Store) releaseStatements(batch []*insert) (statements []statement) {
+func (s inserts) releaseStatements(batch []*insert) (statements []statement) {
 	seen := make(map[uint64]bool)
 	for _, in := range batch {
 		if in.over == 0 || seen[in.over] {
@@ -204,7 +204,7 @@ func (s *Store) releaseStatements(batch []*insert) (statements []statement) {
 
 func tableName(_, table int) string { return sharding.TableName(table) }
 
-func (s *Store) insertStatement(group []*insert, table string) statement {
+func (s inserts) insertStatement(group []*insert, table string) statement {
 	dedup, more := group[0].task.DedupKey != "", group[0].hasExtraColumns()
 	head, one := " (job_id,gmt_create,gmt_modified,biz_id,biz_type,action_time,attribute,dedup_key) VALUES ", "(?,?,?,?,?,?,?,?)"
 	if more {

@@ -12,7 +12,7 @@ import (
 // resolveDuplicates finds out which rows of a group with dedup_keys were stored and which existed before, and
 // finishes their requests. It returns the rest for another try: another row has their job_id, or their first task has
 // ended and they may take its dedup_key.
-func (s *Store) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
+func (s inserts) resolveDuplicates(ctx context.Context, db *database, group []*insert) (again []*insert, err error) {
 	type identity struct {
 		biz, typ uint64
 		key      string
@@ -60,7 +60,7 @@ func collision(t *task.Task) error {
 }
 
 // renewIDs draws new job_ids for the batch, later than all ids of this worker in the tables concerned.
-func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) error {
+func (s inserts) renewIDs(ctx context.Context, db *database, batch []*insert) error {
 	seen := map[int]bool{}
 	for _, in := range batch {
 		if !seen[in.shard] {
@@ -77,7 +77,7 @@ func (s *Store) renewIDs(ctx context.Context, db *database, batch []*insert) err
 }
 
 // latestID is the highest job_id of a worker in a table, 0 if it has none.
-func (s *Store) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
+func (s inserts) latestID(ctx context.Context, db *database, shard, worker int) (uint64, error) {
 	var latest []unsigned
 	err := db.read.WithContext(ctx).Table(s.indexed(shard, indexPrimary)).
 		Where("job_id % 1024 = ?", worker).Order("job_id DESC").Limit(1).Pluck("job_id", &latest).Error

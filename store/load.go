@@ -19,7 +19,7 @@ import (
 //
 // If a database fails, or a table is locked, Load returns the rows of the others together with the
 // DatabaseError.
-func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
+func (s *queries) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	perDB := make(map[int][]uint64)
 	for _, id := range ids {
 		if shard, ok := s.layout.ShardOf(id); ok {
@@ -55,7 +55,7 @@ func (s *Store) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 }
 
 // load reads tasks of one database.
-func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
+func (s *databases) load(ctx context.Context, database int, ids []uint64) (found []task.Task, err error) {
 	found = make([]task.Task, 0, len(ids))
 	for part := range slices.Chunk(ids, maxIDs) {
 		var failed error
@@ -68,7 +68,7 @@ func (s *Store) load(ctx context.Context, database int, ids []uint64) (found []t
 }
 
 // loadPart reads tasks by at most maxIDs ids.
-func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
+func (s *databases) loadPart(ctx context.Context, database int, ids []uint64, found []task.Task) ([]task.Task, error) {
 	byTable := make(map[int][]uint64)
 	var tables []int
 	for _, id := range ids {
@@ -91,7 +91,7 @@ func (s *Store) loadPart(ctx context.Context, database int, ids []uint64, found 
 }
 
 // loadStatement is a UNION ALL over some tables.
-func (s *Store) loadStatement(tables []int, ids map[int][]uint64) (text string, args []any) {
+func (s *databases) loadStatement(tables []int, ids map[int][]uint64) (text string, args []any) {
 	count := 0
 	for _, table := range tables {
 		count += len(ids[table])
@@ -109,7 +109,7 @@ func (s *Store) loadStatement(tables []int, ids map[int][]uint64) (text string, 
 }
 
 // Get reads one task; task.ErrNotFound if there is none.
-func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
+func (s *queries) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 	shard, ok := s.layout.ShardOf(jobID)
 	if !ok {
 		return task.Task{}, task.ErrNotFound
@@ -122,7 +122,7 @@ func (s *Store) Get(ctx context.Context, jobID uint64) (task.Task, error) {
 }
 
 // look runs a query of the rows of a shard, and repeats it while it meets a lock. No row of a Take is task.ErrNotFound.
-func (s *Store) look(ctx context.Context, op string, shard int, index string, query func(*gorm.DB) *gorm.DB) error {
+func (s *databases) look(ctx context.Context, op string, shard int, index string, query func(*gorm.DB) *gorm.DB) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	d := s.layout.Database(shard)
@@ -150,7 +150,7 @@ type Filter struct {
 
 // List reads tasks of one biz_id in the order of their job_ids, that is, of
 // their submission.
-func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, error) {
+func (s *queries) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, error) {
 	var rows []row
 	// Without the hint a server without statistics reads the whole table in the order of job_id.
 	err := s.look(ctx, "list", s.layout.Shard(bizID), indexBiz, func(q *gorm.DB) *gorm.DB {
@@ -183,7 +183,7 @@ func (s *Store) List(ctx context.Context, bizID uint64, f Filter) ([]task.Task, 
 
 // First reads the task with a dedup_key; task.ErrNotFound if there is none. bizKey is the biz_id if it is a
 // text.
-func (s *Store) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
+func (s *queries) First(ctx context.Context, bizID uint64, bizKey string, bizType uint64, dedupKey string) (task.Task, error) {
 	var r row
 	err := s.look(ctx, "look up dedup_key", s.layout.Shard(bizID), indexBiz, func(q *gorm.DB) *gorm.DB {
 		return q.Where("biz_id = ? AND biz_type = ? AND dedup_key = ?", s.backend.idArg(bizID), s.backend.idArg(bizType), dedupKey).Take(&r)

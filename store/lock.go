@@ -70,7 +70,7 @@ func (e *OccupiedError) Error() string {
 
 // Lock takes a database for a holder. It returns OccupiedError if another holder has it. A holder that has not
 // released it is watched for a Lease and a second: without a sign of life its hold is taken over.
-func (s *Store) Lock(ctx context.Context, database int, holder Holder) (Lock, error) {
+func (s *databases) Lock(ctx context.Context, database int, holder Holder) (Lock, error) {
 	l, err := s.backend.lock(ctx, database, holder)
 	var occupied *OccupiedError
 	if err == nil || errors.As(err, &occupied) {
@@ -142,4 +142,4 @@ func (c serverClocks) clock(database int) (ServerClock, bool) {
 
 // ServerClock returns the last reading of a database's clock, which each Lock.Check takes; false if there is
 // none. SQLite has no separate clock.
-func (s *Store) ServerClock(database int) (ServerClock, bool) { return s.backend.clock(database) }
+func (s *databases) ServerClock(database int) (ServerClock, bool) { return s.backend.clock(database) }

@@ -72,7 +72,7 @@ func (r *request) retryLater(f func()) bool {
 }
 
 // retryLocked repeats read while it meets a lock, up to the waiting time.
-func (s *Store) retryLocked(ctx context.Context, read func() error) error {
+func (s *databases) retryLocked(ctx context.Context, read func() error) error {
 	for since := time.Now(); ; {
 		err := read()
 		if !s.isLocked(err) || time.Since(since) >= lockWait || wait.For(ctx, lockEvery/5) != nil {

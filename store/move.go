@@ -50,7 +50,7 @@ type Set struct {
 
 // Stamp returns the gmt_modified of a batch of moves: the current time, but different for each batch of a
 // database. By it Apply recognises the moves that an earlier try of the same batch has made.
-func (s *Store) Stamp(database int) time.Time {
+func (s *databases) Stamp(database int) time.Time {
 	now := task.CeilMilli(s.cfg.Now()).UnixMilli()
 	for last := &s.dbs[database].stamp; ; {
 		seen := last.Load()
@@ -96,7 +96,7 @@ type terms []term
 func (t *terms) add(sql string, arg any) { *t = append(*t, term{sql, arg}) }
 
 // shape renders a move.
-func (s *Store) shape(m *Move, stamp time.Time) (shape moveShape) {
+func (s moves) shape(m *Move, stamp time.Time) (shape moveShape) {
 	shape.shard, _ = s.layout.ShardOf(m.JobID)
 	shape.to = m.To
 	set, where := terms(shape.set[:0]), terms(shape.where[:0])
@@ -151,7 +151,7 @@ func (s *Store) shape(m *Move, stamp time.Time) (shape moveShape) {
 }
 
 // addAsRead adds the condition that a row is unchanged since it was read.
-func (s *Store) addAsRead(where *terms, m *Move) {
+func (s moves) addAsRead(where *terms, m *Move) {
 	t := m.Read
 	at := func(column string, v time.Time) {
 		if v.IsZero() {
@@ -210,7 +210,7 @@ func (s moves) render(db *database, batch []*moveRequest, name tableNamer) trans
 	return t
 }
 
-func (s *Store) moveStatement(db *database, name tableNamer, shape *moveShape, list []*moveRequest, counts bool) (st statement) {
+func (s moves) moveStatement(db *database, name tableNamer, shape *moveShape, list []*moveRequest, counts bool) (st statement) {
 	table := s.layout.Table(shape.shard)
 	status := strconv.Itoa(int(shape.to))
 	if counts {
@@ -246,7 +246,7 @@ func (s *Store) moveStatement(db *database, name tableNamer, shape *moveShape, l
 }
 
 // leaseArg converts a lease to a parameter.
-func (s *Store) leaseArg(lease uint64) any {
+func (s moves) leaseArg(lease uint64) any {
 	if lease == 0 {
 		return nil
 	}

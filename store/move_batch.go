@@ -129,7 +129,7 @@ func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves 
 }
 
 // moves is the kind of work of a writer of moves.
-type moves struct{ *Store }
+type moves struct{ *databases }
 
 func (s moves) begin(db *database, batch []*moveRequest) {
 	stamp := s.Stamp(db.index)

@@ -78,12 +78,12 @@ const MaxOperationStep = 100
 
 // StartOperation writes an operation into all databases, and sets its ID, State and Matched. After an error it is
 // stopped wherever it was written.
-func (s *Store) StartOperation(ctx context.Context, o *Operation) error {
+func (s operations) StartOperation(ctx context.Context, o *Operation) error {
 	where, which := o.where(s.backend, o.Started)
 	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) { return s.countOf(ctx, d, where, which) })
 }
 
-func (s *Store) startOperation(ctx context.Context, o *Operation, count func(ctx context.Context, database int) (int, error)) error {
+func (s operations) startOperation(ctx context.Context, o *Operation, count func(ctx context.Context, database int) (int, error)) error {
 	o.ID = operationID(o.Started, rand.Uint64N(1<<operationBits))
 	o.State, o.Matched = OperationRunning, 0
 	matched, errs := make([]int, len(s.dbs)), make([]error, len(s.dbs))
@@ -111,7 +111,7 @@ func operationID(started time.Time, random uint64) uint64 {
 	return uint64(started.UnixMilli())<<operationBits | random
 }
 
-func (s *Store) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
+func (s operations) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var bizType any
@@ -147,12 +147,12 @@ func (o *Operation) where(b backend, now time.Time) (where string, which []any) 
 
 // Operations reads the latest operations of all databases, at most limit, the latest first. id is the one that is
 // asked for; 0: all. If a database does not answer, what the others know comes with its error.
-func (s *Store) Operations(ctx context.Context, id uint64, limit int) ([]Operation, error) {
+func (s operations) Operations(ctx context.Context, id uint64, limit int) ([]Operation, error) {
 	return s.operations(ctx, latestFirst, limit, "id=? OR ?=0", s.backend.idArg(id), s.backend.idArg(id))
 }
 
 // RunningOperations reads the operations that run in some database, at most limit, the oldest first.
-func (s *Store) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
+func (s operations) RunningOperations(ctx context.Context, limit int) ([]Operation, error) {
 	list, err := s.operations(ctx, oldestFirst, limit, "state='running'")
 	if len(list) == 0 {
 		return nil, err
@@ -171,7 +171,7 @@ const (
 	oldestFirst = "id"
 )
 
-func (s *Store) operations(ctx context.Context, order string, limit int, where string, args ...any) ([]Operation, error) {
+func (s operations) operations(ctx context.Context, order string, limit int, where string, args ...any) ([]Operation, error) {
 	var mu sync.Mutex
 	found := make(map[uint64]*Operation)
 	errs := make([]error, len(s.dbs))
@@ -228,7 +228,7 @@ func (o *Operation) add(other *Operation) {
 
 // StopOperation ends an operation in all databases, and reports whether it ran in any of them. One that took it is
 // enough.
-func (s *Store) StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error) {
+func (s operations) StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error) {
 	var mu sync.Mutex
 	errs := make([]error, len(s.dbs))
 	s.eachDatabase(func(d int) {
@@ -246,7 +246,7 @@ func (s *Store) StopOperation(ctx context.Context, id uint64, at time.Time) (sto
 	return false, errors.Join(errs...)
 }
 
-func (s *Store) endOperation(id uint64, state string, at time.Time) statement {
+func (s operations) endOperation(id uint64, state string, at time.Time) statement {
 	return statement{
 		sql:  "UPDATE toc_operation SET state=?,ended=? WHERE id=? AND state='running'",
 		args: []any{state, s.backend.timeArg(task.CeilMilli(at)), s.backend.idArg(id)},
@@ -258,7 +258,7 @@ func (s *Store) endOperation(id uint64, state string, at time.Time) statement {
 //
 // The tasks and the counts are one transaction. It does nothing if the operation was stopped, or if another node has
 // made this step, since the operation was read. After an error the step may have been made: read the operation again.
-func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, most int) (jobIDs []uint64, err error) {
+func (s operations) OperationStep(ctx context.Context, database int, o *Operation, most int) (jobIDs []uint64, err error) {
 	walked := o.Parts[database].Walked
 	first := database * s.layout.TablesPerDatabase
 	if walked != 0 {
@@ -293,7 +293,7 @@ func (s *Store) OperationStep(ctx context.Context, database int, o *Operation, m
 }
 
 // stepStatements first take the step, by a random number: the others apply only if that was done.
-func (s *Store) stepStatements(database int, o *Operation, now time.Time, walked uint64, jobIDs []uint64) []statement {
+func (s operations) stepStatements(database int, o *Operation, now time.Time, walked uint64, jobIDs []uint64) []statement {
 	id, step := s.backend.idArg(o.ID), s.backend.idArg(rand.Uint64())
 	statements := []statement{{
 		sql:  "UPDATE toc_operation SET walked=?,step=?,seen=seen+? WHERE id=? AND state='running' AND walked=?",

@@ -53,7 +53,7 @@ const pendingLimit = 10_000
 const promisedTime = "COALESCE(due_time,action_time)"
 
 // Overdue sums up the overdue tasks of a partition by biz_type.
-func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]Overdue, error) {
+func (s *queries) Overdue(ctx context.Context, partition int, now time.Time) (map[uint64]Overdue, error) {
 	sums := make(map[uint64]Overdue)
 	err := s.sumPending(ctx, partition, "0,MIN(action_time)", nil, now, "", nil, func(bizType uint64, count, _ int, earliest, promised time.Time) {
 		sums[bizType] = sums[bizType].Add(Overdue{count, earliest, promised})
@@ -62,7 +62,7 @@ func (s *Store) Overdue(ctx context.Context, partition int, now time.Time) (map[
 }
 
 // Retrying sums up the tasks of a partition that have failed and run again until a time, by biz_type.
-func (s *Store) Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]Retrying, error) {
+func (s *queries) Retrying(ctx context.Context, partition int, now, until time.Time) (map[uint64]Retrying, error) {
 	sums := make(map[uint64]Retrying)
 	later := []any{s.backend.timeArg(task.CeilMilli(now.Add(retrySoon)))}
 	err := s.sumPending(ctx, partition, "COUNT(CASE WHEN lease IS NULL AND action_time>? THEN 1 END),MAX(action_time)", later, until,
@@ -75,7 +75,7 @@ func (s *Store) Retrying(ctx context.Context, partition int, now, until time.Tim
 
 // sumPending counts those of the earliest pending tasks of a partition until a time that meet a condition. sums are two aggregates, of a
 // number and of a time.
-func (s *Store) sumPending(ctx context.Context, partition int, sums string, of []any, until time.Time, where string, which []any,
+func (s *queries) sumPending(ctx context.Context, partition int, sums string, of []any, until time.Time, where string, which []any,
 	add func(bizType uint64, count, some int, end, promised time.Time)) error {
 	first, last := s.layout.PartitionShards(partition)
 	return s.scanShards(ctx, first, last, maxMembers, func(u *union, shard int) {
@@ -95,7 +95,7 @@ func (s *Store) sumPending(ctx context.Context, partition int, sums string, of [
 // NextDue is the earliest action_time of a partition's pending tasks, or an earlier time, for example if a
 // table is locked. none reports that there is no pending task. It costs half of reading the due rows: the
 // optimizer reads one index entry a table, and the text is always the same.
-func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error) {
+func (s *queries) NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	database := s.layout.PartitionDatabase(partition)
@@ -122,7 +122,7 @@ func (s *Store) NextDue(ctx context.Context, partition int) (at time.Time, none 
 }
 
 // nextDueText returns the statement for some shards of a database. It is made once.
-func (s *Store) nextDueText(first, end int) string {
+func (s *queries) nextDueText(first, end int) string {
 	if text, ok := s.nextDueTexts.Load(first); ok {
 		return text.(string)
 	}

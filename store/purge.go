@@ -15,7 +15,7 @@ const purgePerTable = 100
 // Clock returns the time of a database's server, for actions that must not be too early. A SQLite file has no
 // server: there it is the time at which the store was opened plus the time that has passed since. A change of
 // this machine's clock does not affect it.
-func (s *Store) Clock(ctx context.Context, database int) (time.Time, error) {
+func (s *databases) Clock(ctx context.Context, database int) (time.Time, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if s.cfg.Driver == SQLite {
@@ -49,7 +49,7 @@ func (p *Purged) add(status task.Status, rows int) {
 
 // Purge deletes processed and cancelled tasks of a partition whose action_time and last change are both before
 // the given time: a small batch, oldest first. Dead tasks stay; see PurgeDead.
-func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (Purged, error) {
+func (s retention) Purge(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
 	return s.purge(ctx, partition, []finishedBefore{{task.Processed, where, []any{at, at}}, {task.Cancelled, where, []any{at, at}}}, before)
@@ -58,7 +58,7 @@ func (s *Store) Purge(ctx context.Context, partition int, before time.Time) (Pur
 // PurgeEarly deletes tasks like Purge, but tasks that were cancelled so long before their time that only their
 // action_time is not before the given time. It reads the index entries of all cancelled tasks that Purge
 // leaves, so it is for rarer use. (A job_id, which is also in the index, excludes most of the younger ones.)
-func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time) (Purged, error) {
+func (s retention) PurgeEarly(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	created, err := sharding.JobID(before, 0, 0)
 	if err != nil {
 		return Purged{}, nil // no task is so old
@@ -69,7 +69,7 @@ func (s *Store) PurgeEarly(ctx context.Context, partition int, before time.Time)
 }
 
 // PurgeDead deletes dead tasks like Purge.
-func (s *Store) PurgeDead(ctx context.Context, partition int, before time.Time) (Purged, error) {
+func (s retention) PurgeDead(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	at := s.backend.timeArg(before)
 	return s.purge(ctx, partition, []finishedBefore{{task.Dead, " AND action_time<? AND gmt_modified<?", []any{at, at}}}, before)
 }
@@ -87,7 +87,7 @@ type finishedRows struct {
 	status task.Status
 }
 
-func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore, before time.Time) (p Purged, err error) {
+func (s retention) purge(ctx context.Context, partition int, kinds []finishedBefore, before time.Time) (p Purged, err error) {
 	finished, oldest, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
@@ -98,7 +98,7 @@ func (s *Store) purge(ctx context.Context, partition int, kinds []finishedBefore
 }
 
 // finished returns the job_ids of a small batch, and the time of the oldest.
-func (s *Store) finished(ctx context.Context, partition int,
+func (s retention) finished(ctx context.Context, partition int,
 	kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, err error) {
 	first, end := s.layout.PartitionShards(partition)
 	finished = make(map[finishedRows][]any)
@@ -130,7 +130,8 @@ func (s *Store) finished(ctx context.Context, partition int,
 }
 
 // deleteFinished deletes rows that still have their status and have not changed since they were read.
-func (s *Store) deleteFinished(ctx context.Context, database int, finished map[finishedRows][]any, before time.Time) (p Purged, err error) {
+func (s retention) deleteFinished(ctx context.Context, database int, finished map[finishedRows][]any,
+	before time.Time) (p Purged, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	var statements []statement

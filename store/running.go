@@ -22,7 +22,7 @@ const maxRunning = 1000
 
 // Journal adds starts to the journal of a database and removes ended ones, in one transaction. A start replaces
 // the task's row. A row is removed only if it is of the given instance. No task may be in both lists.
-func (s *Store) Journal(ctx context.Context, database int, started, ended []Running) error {
+func (s records) Journal(ctx context.Context, database int, started, ended []Running) error {
 	if len(started)+len(ended) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (s *Store) Journal(ctx context.Context, database int, started, ended []Runn
 }
 
 // Journaled reads the journal of a database.
-func (s *Store) Journaled(ctx context.Context, database int) (list []Running, err error) {
+func (s records) Journaled(ctx context.Context, database int) (list []Running, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	err = s.table(ctx, database, "toc_running").Find(&list).Error

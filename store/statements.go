@@ -16,14 +16,14 @@ import (
 )
 
 // query runs a SELECT of columns and appends its rows to into.
-func (s *Store) query(ctx context.Context, database int, text string, args []any, into []task.Task) ([]task.Task, error) {
+func (s *databases) query(ctx context.Context, database int, text string, args []any, into []task.Task) ([]task.Task, error) {
 	err := s.each(ctx, database, text, args, func(r *row) { into = append(into, r.task()) })
 	return into, err
 }
 
 // each runs a SELECT of columns and passes its rows to f, which must not keep them. Rows are decoded by hand,
 // for speed: every due task passes here.
-func (s *Store) each(ctx context.Context, database int, text string, args []any, f func(*row)) error {
+func (s *databases) each(ctx context.Context, database int, text string, args []any, f func(*row)) error {
 	var r row
 	return s.scan(ctx, database, text, args, func(rows *sql.Rows) error {
 		if err := r.scan(rows); err != nil {
@@ -35,7 +35,7 @@ func (s *Store) each(ctx context.Context, database int, text string, args []any,
 }
 
 // scan runs a SELECT on GORM's connection pool and calls f for each row.
-func (s *Store) scan(ctx context.Context, database int, text string, args []any, f func(*sql.Rows) error) error {
+func (s *databases) scan(ctx context.Context, database int, text string, args []any, f func(*sql.Rows) error) error {
 	return scanPool(ctx, s.dbs[database].read.ConnPool, text, args, f)
 }
 
@@ -54,7 +54,7 @@ func scanPool(ctx context.Context, pool gorm.ConnPool, text string, args []any, 
 }
 
 // table is a query of a table of a database by GORM.
-func (s *Store) table(ctx context.Context, database int, name string) *gorm.DB {
+func (s *databases) table(ctx context.Context, database int, name string) *gorm.DB {
 	return s.dbs[database].read.WithContext(ctx).Table(name)
 }
 
@@ -67,7 +67,7 @@ const (
 
 // scanShards runs SELECTs over the shards of a database from first until end, at most most of them in a
 // statement, and calls f for each row. member adds the SELECTs of a shard.
-func (s *Store) scanShards(ctx context.Context, first, end, most int, member func(u *union, shard int), f func(*sql.Rows) error) error {
+func (s *databases) scanShards(ctx context.Context, first, end, most int, member func(u *union, shard int), f func(*sql.Rows) error) error {
 	list := make([]int, 0, end-first)
 	for shard := first; shard < end; shard++ {
 		list = append(list, shard)
@@ -81,7 +81,8 @@ func (s *Store) scanShards(ctx context.Context, first, end, most int, member fun
 }
 
 // scanList is scanShards of any shards of a database.
-func (s *Store) scanList(ctx context.Context, database int, shards []int, member func(u *union, shard int), f func(*sql.Rows) error) error {
+func (s *databases) scanList(ctx context.Context, database int, shards []int, member func(u *union, shard int),
+	f func(*sql.Rows) error) error {
 	for part := range slices.Chunk(shards, maxMembers) {
 		var u union
 		for _, shard := range part {
@@ -99,7 +100,7 @@ func (s *Store) scanList(ctx context.Context, database int, shards []int, member
 
 // readAround reads tables, at most most at a time. If one of them is locked, missing or broken, it reads the
 // others in smaller parts, down to one, and returns that error at the end. Any other error ends it at once.
-func readAround[T any](s *Store, tables []T, most int, read func(tables []T) error) (broken error) {
+func readAround[T any](s *databases, tables []T, most int, read func(tables []T) error) (broken error) {
 	for part := range slices.Chunk(tables, most) {
 		err := read(part)
 		if s.isOfTable(err) && len(part) > 1 {
@@ -135,7 +136,7 @@ const (
 )
 
 // transact makes a transaction of a database. If it meets a lock, it retries for a moment.
-func (s *Store) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+func (s *databases) transact(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	for pause := firstPause; ; pause *= 2 {
 		affected, err = s.transactNow(ctx, database, statements)
 		if !s.isLocked(err) || pause > lastPause || s.backend.waitsForLocks(database) || wait.For(ctx, pause) != nil {
@@ -145,7 +146,7 @@ func (s *Store) transact(ctx context.Context, database int, statements []stateme
 }
 
 // transactNow makes a transaction of a database once. It records whether the database accepts writes.
-func (s *Store) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
+func (s *databases) transactNow(ctx context.Context, database int, statements []statement) (affected []int64, err error) {
 	if why := s.refusesChanges(database); why != nil {
 		return nil, fmt.Errorf("%w: %w", task.ErrNotBegun, why)
 	}
@@ -162,7 +163,7 @@ func (s *Store) transactNow(ctx context.Context, database int, statements []stat
 const conflictPause = 5 * time.Millisecond
 
 // retryConflicts makes a transaction, and repeats it while it meets a deadlock.
-func (s *Store) retryConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
+func (s *databases) retryConflicts(ctx context.Context, database int, statements []statement, transact transactor) ([]int64, error) {
 	for {
 		affected, err := transact(ctx, database, statements)
 		if s.backend.refusal(err) != refusedConflict {

@@ -93,18 +93,41 @@ func (c Config) Connector(database int, own driver.Connector) driver.Connector {
 
 // Store is the task store. It is safe for concurrent use.
 type Store struct {
+	*databases
+	queries
+	operations
+	records
+	retention
+
+	inserts *writer[*insert]
+	moves   *writer[*moveRequest]
+}
+
+// databases sends statements to each database, and records whether it can be used.
+type databases struct {
 	cfg     Config
 	layout  sharding.Layout
 	backend backend
 	dbs     []*database
-	inserts *writer[*insert]
-	moves   *writer[*moveRequest]
 
 	opened   time.Time // by the wall clock
 	openedAt time.Time // by the monotonic one
-
-	nextDueTexts sync.Map // statements of NextDue, by their first shard
 }
+
+// The other methods of a Store, by what they are about.
+type (
+	// queries read tasks.
+	queries struct {
+		*databases
+		nextDueTexts sync.Map // statements of NextDue, by their first shard
+	}
+	// operations change many tasks, at a rate.
+	operations struct{ *databases }
+	// records are the rows beside the tasks: the audit, what is paused, and what runs.
+	records struct{ *databases }
+	// retention deletes finished tasks.
+	retention struct{ *databases }
+)
 
 // database is one database of the layout.
 type database struct {
@@ -124,7 +147,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := cfg.Layout.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, layout: cfg.Layout, opened: cfg.Now(), openedAt: time.Now()}
+	s := &databases{cfg: cfg, layout: cfg.Layout, opened: cfg.Now(), openedAt: time.Now()}
 	var err error
 	switch cfg.Driver {
 	case MySQL:
@@ -144,13 +167,14 @@ func Open(cfg Config) (*Store, error) {
 		}
 		s.dbs = append(s.dbs, db)
 	}
-	s.inserts = newWriter(s, "insert", kind[*insert](inserts{s}))
-	s.moves = newWriter(s, "update", kind[*moveRequest](moves{s}))
-	return s, nil
+	return &Store{
+		databases: s, queries: queries{databases: s}, operations: operations{s}, records: records{s}, retention: retention{s},
+		inserts: newWriter(s, "insert", kind[*insert](inserts{s})), moves: newWriter(s, "update", kind[*moveRequest](moves{s})),
+	}, nil
 }
 
 // Layout returns the layout of the store.
-func (s *Store) Layout() sharding.Layout { return s.layout }
+func (s *databases) Layout() sharding.Layout { return s.layout }
 
 // Close flushes the accepted inserts and closes all connections. No call may be under way.
 func (s *Store) Close() error {
@@ -160,12 +184,12 @@ func (s *Store) Close() error {
 }
 
 // bound gives a database call its time limit.
-func (s *Store) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (s *databases) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return withTimeout(ctx, s.cfg.Timeout)
 }
 
 // eachDatabase runs f for every database at once and waits for all.
-func (s *Store) eachDatabase(f func(database int)) {
+func (s *databases) eachDatabase(f func(database int)) {
 	var wg sync.WaitGroup
 	for i := range s.dbs {
 		wg.Go(func() { f(i) })
@@ -198,7 +222,7 @@ func (e *DatabaseError) Is(target error) bool {
 	return target == task.ErrUnavailable || e.locked && target == task.ErrLocked
 }
 
-func (s *Store) wrap(database int, op string, err error) error {
+func (s *databases) wrap(database int, op string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ type Rivals struct {
 // Of the rivals exactly one is the latest. The one that was promised for the latest time is it, of several the one with the greatest
 // job_id. Leases, and pauses after failed runs, do not move what was promised. A redrive does, so a redriven task counts by its
 // job_id: it is the latest if no other task of the biz_id was submitted after it, and else it is superseded.
-func (s *Store) Superseded(ctx context.Context, database int, tasks []task.Task, of Rivals) (map[uint64]bool, error) {
+func (s *queries) Superseded(ctx context.Context, database int, tasks []task.Task, of Rivals) (map[uint64]bool, error) {
 	found := make(map[uint64]bool)
 	for part := range slices.Chunk(tasks, maxMembers) {
 		var u union
@@ -48,7 +48,7 @@ func (s *Store) Superseded(ctx context.Context, database int, tasks []task.Task,
 	return found, nil
 }
 
-func (s *Store) addSuperseded(u *union, i int, t *task.Task, of Rivals) {
+func (s *queries) addSuperseded(u *union, i int, t *task.Task, of Rivals) {
 	shard, _ := s.layout.ShardOf(t.JobID)
 	key, args := "biz_key IS NULL", []any{s.backend.idArg(t.BizID), s.backend.idArg(t.BizType)}
 	if t.BizKey != "" {

@@ -28,7 +28,7 @@ type OperationTask struct {
 
 // StartUndo writes an operation that takes another one back into all databases, and sets its ID, State and Matched: the
 // tasks that the other one has changed.
-func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
+func (s operations) StartUndo(ctx context.Context, o *Operation) error {
 	return s.startOperation(ctx, o, func(ctx context.Context, d int) (int, error) {
 		var n int64
 		err := s.table(ctx, d, "toc_operation_task").Where("operation=?", s.backend.idArg(o.Undoes)).Count(&n).Error
@@ -38,7 +38,8 @@ func (s *Store) StartUndo(ctx context.Context, o *Operation) error {
 
 // OperationTasks reads the tasks that an operation has changed in a database and that are not taken back yet: those after
 // a job_id, in that order, at most limit.
-func (s *Store) OperationTasks(ctx context.Context, database int, operation, after uint64, limit int) (list []OperationTask, err error) {
+func (s operations) OperationTasks(ctx context.Context, database int, operation, after uint64,
+	limit int) (list []OperationTask, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	err = s.table(ctx, database, "toc_operation_task").Where("operation=? AND job_id>?", s.backend.idArg(operation), s.backend.idArg(after)).
@@ -49,7 +50,7 @@ func (s *Store) OperationTasks(ctx context.Context, database int, operation, aft
 // UndoStep takes back tasks of a database that o.Undoes has changed: each is dead again, as it was, unless it has changed
 // since. skip are tasks that run: these are counted only. The tasks and the counts are one transaction; a task is counted
 // once, however often the step is made. If o was stopped, nothing is done.
-func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, skip []OperationTask) error {
+func (s operations) UndoStep(ctx context.Context, database int, o *Operation, list, skip []OperationTask) error {
 	stamp := s.backend.timeArg(s.Stamp(database))
 	operation, undo, step := s.backend.idArg(o.Undoes), s.backend.idArg(o.ID), s.backend.idArg(rand.Uint64())
 	statements := []statement{{ // take the step: the others apply only if that was done
@@ -90,7 +91,7 @@ func (s *Store) UndoStep(ctx context.Context, database int, o *Operation, list, 
 }
 
 // EndUndo ends an undo in a database that has no task left to take back.
-func (s *Store) EndUndo(ctx context.Context, database int, o *Operation) error {
+func (s operations) EndUndo(ctx context.Context, database int, o *Operation) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	end := s.endOperation(o.ID, OperationDone, s.cfg.Now())

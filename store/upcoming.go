@@ -30,7 +30,7 @@ const (
 // Upcoming reads the times of the pending tasks of some shards that are due at or after from and before to. If there are
 // many more than rows it reads some tables only, and each row stands for scale rows; else scale is 1. exact reports that
 // nothing was left out.
-func (s *Store) Upcoming(ctx context.Context, shards []int, from, to time.Time,
+func (s *queries) Upcoming(ctx context.Context, shards []int, from, to time.Time,
 	rows int) (list []Upcoming, scale float64, exact bool, err error) {
 	sample := spread(shards, upcomingSample)
 	if len(sample) == 0 {
@@ -67,7 +67,7 @@ func spread(shards []int, n int) []int {
 }
 
 // sparseUpcoming reads the tables that have rows. To look whether there is one costs half of reading it.
-func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time, most int) (list []Upcoming, whole bool, err error) {
+func (s *queries) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time, most int) (list []Upcoming, whole bool, err error) {
 	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
 	found, errs := make([][]int, len(s.dbs)), make([]error, len(s.dbs))
 	byDatabase := s.byDatabase(shards)
@@ -92,7 +92,7 @@ func (s *Store) sparseUpcoming(ctx context.Context, shards []int, from, to time.
 }
 
 // byDatabase groups shards.
-func (s *Store) byDatabase(shards []int) [][]int {
+func (s *queries) byDatabase(shards []int) [][]int {
 	list := make([][]int, len(s.dbs))
 	for _, shard := range shards {
 		d := s.layout.Database(shard)
@@ -103,7 +103,7 @@ func (s *Store) byDatabase(shards []int) [][]int {
 
 // upcoming reads at most perTable rows of each shard, and about most of a database. whole reports that there are no
 // more.
-func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable,
+func (s *queries) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable,
 	most int) (list []Upcoming, whole bool, err error) {
 	byDatabase := s.byDatabase(shards)
 	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
@@ -131,7 +131,7 @@ func (s *Store) upcoming(ctx context.Context, shards []int, from, to time.Time, 
 }
 
 // upcomingOf reads some shards of a database by one statement.
-func (s *Store) upcomingOf(ctx context.Context, database int, shards []int, from, to time.Time, perTable int,
+func (s *queries) upcomingOf(ctx context.Context, database int, shards []int, from, to time.Time, perTable int,
 	into []Upcoming) (_ []Upcoming, cut bool, err error) {
 	var u union
 	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))

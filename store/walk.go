@@ -30,7 +30,7 @@ type Place struct {
 
 // AsOf returns a time that is not before any change that this process has made, and before all that it will make. It is the
 // present, or some milliseconds later if changes have come faster than milliseconds.
-func (s *Store) AsOf() time.Time {
+func (s *queries) AsOf() time.Time {
 	at := task.CeilMilli(s.cfg.Now())
 	for _, db := range s.dbs {
 		if last := time.UnixMilli(db.stamp.Load()).UTC(); last.After(at) {
@@ -48,7 +48,7 @@ func (s *Store) AsOf() time.Time {
 const maxSkew = time.Minute
 
 // isChangedAfter reports whether a row was changed after a moment, as far as its gmt_modified shows.
-func (s *Store) isChangedAfter(modified, asOf time.Time) bool {
+func (s *queries) isChangedAfter(modified, asOf time.Time) bool {
 	return !asOf.IsZero() && modified.After(asOf) && modified.Before(s.cfg.Now().Add(maxSkew))
 }
 
@@ -73,7 +73,7 @@ type walked struct {
 //
 // A walk from page to page ends, even if tasks are changed meanwhile. It shows each task at most once, and one that is not
 // changed exactly once (see Place.AsOf).
-func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) (list []task.Task, next Place, more bool, err error) {
+func (s *queries) Walk(ctx context.Context, f WalkFilter, after Place, limit int) (list []task.Task, next Place, more bool, err error) {
 	next = after
 	asOf := after.AsOf
 	if asOf.IsZero() {
@@ -114,7 +114,7 @@ func (s *Store) Walk(ctx context.Context, f WalkFilter, after Place, limit int) 
 }
 
 // pick appends the ids of matching rows up to limit. cut reports that rows of the last table are left, after next.
-func (s *Store) pick(f WalkFilter, found []walked, ids []uint64, limit, perTable int, asOf time.Time) (_ []uint64, next Place, cut bool) {
+func (s *queries) pick(f WalkFilter, found []walked, ids []uint64, limit, perTable int, asOf time.Time) (_ []uint64, next Place, cut bool) {
 	ofTable := 0
 	for i, r := range found {
 		if ofTable++; i == 0 || r.Shard != found[i-1].Shard {
@@ -131,7 +131,7 @@ func (s *Store) pick(f WalkFilter, found []walked, ids []uint64, limit, perTable
 }
 
 // walk looks at rows from a place up to the end of the shard before end, at most perTable of a table.
-func (s *Store) walk(ctx context.Context, f WalkFilter, after Place, end, perTable int) (found []walked, err error) {
+func (s *queries) walk(ctx context.Context, f WalkFilter, after Place, end, perTable int) (found []walked, err error) {
 	where, which := " WHERE status=?", []any{int64(f.Status)}
 	if !f.From.IsZero() {
 		where, which = where+" AND action_time>=?", append(which, s.backend.timeArg(task.CeilMilli(f.From)))

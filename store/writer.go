@@ -15,7 +15,7 @@ import (
 // writer is the batch writer of one kind of work: inserts or moves. Concurrent works of a database share a transaction,
 // and so do a few works of several databases of one server. A work that fails, or whose row is locked, does so alone.
 type writer[T work] struct {
-	*Store
+	*databases
 	kind[T]
 	op     string // for errors
 	lanes  []*lane[T]
@@ -78,8 +78,8 @@ const maxBatch = 1000
 // than that writes per database, where rows share tables.
 const burst = 64
 
-func newWriter[T work](s *Store, op string, k kind[T]) *writer[T] {
-	w := &writer[T]{Store: s, kind: k, op: op}
+func newWriter[T work](s *databases, op string, k kind[T]) *writer[T] {
+	w := &writer[T]{databases: s, kind: k, op: op}
 	count := make(map[int]int) // databases by server
 	for d, db := range s.dbs {
 		count[s.backend.server(d)]++
@@ -204,7 +204,7 @@ func (w *writer[T]) writeTogether(parts [][]T) (done bool) {
 		answers.Go(func() {
 			open, err := w.settle(ctx, t, parts[i], counts, err)
 			if err != nil {
-				w.failAll(open, w.wrap(t.db.index, w.op, err))
+				failAll(open, w.wrap(t.db.index, w.op, err))
 			} else {
 				w.lanes[t.db.index].own.Add(open...)
 			}
@@ -264,9 +264,9 @@ func (w *writer[T]) write(ctx context.Context, db *database, batch []T, transact
 	case why == refusedTable:
 		w.failLocked(db, open, err)
 	case why == refusedData && alone && !open[0].head().ofApply:
-		w.failAll(open, &task.FieldError{Field: "task", Message: err.Error()})
+		failAll(open, &task.FieldError{Field: "task", Message: err.Error()})
 	default:
-		w.failAll(open, w.wrap(db.index, w.op, err))
+		failAll(open, w.wrap(db.index, w.op, err))
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func split[T work](list []T) (parts [][]T) {
 
 // transactParts makes the transactions of the parts of a batch. A part that would be cut off does not begin: it meets the
 // refusal of the batch, as far as is known.
-func (s *Store) transactParts(refused error) transactor {
+func (s *databases) transactParts(refused error) transactor {
 	running := make(chan struct{}, splitting)
 	return func(ctx context.Context, database int, statements []statement) ([]int64, error) {
 		running <- struct{}{}
@@ -300,7 +300,7 @@ func (s *Store) transactParts(refused error) transactor {
 }
 
 // isOutOfTime reports that no part should begin any more, because it would be cut off.
-func (s *Store) isOutOfTime(ctx context.Context) bool {
+func (s *databases) isOutOfTime(ctx context.Context) bool {
 	until, ok := ctx.Deadline()
 	return ok && time.Until(until) < s.cfg.Timeout/4
 }
@@ -324,7 +324,7 @@ func (w *writer[T]) failLocked(db *database, list []T, table error) {
 	}
 }
 
-func (w *writer[T]) failAll(list []T, err error) {
+func failAll[T work](list []T, err error) {
 	for _, item := range list {
 		item.fail(err)
 	}
