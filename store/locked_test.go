@@ -97,6 +97,47 @@ func TestMySQLLockedRowsHoldUpThemselves(t *testing.T) {
 	require.Equal(t, []bool{true, true, true}, applied)
 }
 
+// A move whose row is locked is made when the row is free, and not after its caller has given up.
+func TestMySQLApplyLater(t *testing.T) {
+	t.Parallel()
+	f := onMySQL().open(t, small)
+	stored := f.put(t, f.inEachTable(1)...)
+	type result struct {
+		applied bool
+		err     error
+	}
+	later := func(ctx context.Context, m store.Move) chan result {
+		done := make(chan result, 1)
+		f.ApplyLater(ctx, 0, m, func(applied bool, err error) { done <- result{applied, err} })
+		return done
+	}
+	release := f.forgetRow(t, stored[0])
+	ctx, cancel := context.WithCancel(t.Context())
+	first := later(t.Context(), store.Move{JobID: stored[0].JobID, To: task.Processed})
+	given := later(ctx, store.Move{JobID: stored[0].JobID, To: task.Cancelled})
+	require.Equal(t, result{true, nil}, <-later(t.Context(), store.Move{JobID: stored[1].JobID, To: task.Processed}), "of another row")
+	require.Equal(t, result{false, nil}, <-later(t.Context(), store.Move{JobID: stored[1].JobID, To: task.Processed}), "its row has changed")
+	cancel()
+	require.Error(t, (<-given).err)
+	require.Empty(t, first)
+	release()
+	require.Equal(t, result{true, nil}, <-first)
+	require.Equal(t, task.Processed, f.everything(t)[stored[0].JobID].Status)
+
+	// The answer is lost, and cannot be read at first: the next try finds what this one has done.
+	rec := store.Record(f.Store)
+	lost := errors.New("broken pipe")
+	var tries atomic.Int32
+	rec.OnTransaction = func(do func() error) error {
+		if tries.Add(1) == 1 {
+			return errors.Join(do(), lost)
+		}
+		return do()
+	}
+	require.Equal(t, result{true, nil}, <-later(t.Context(), store.Move{JobID: stored[2].JobID, To: task.Processed}))
+	require.EqualValues(t, 2, tries.Load())
+}
+
 // One task moved by two callers, in a batch that is split: the moves stay in order, and one wins.
 func TestMySQLLockedRowBesideOneMovedTwice(t *testing.T) {
 	t.Parallel()

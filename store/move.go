@@ -85,21 +85,28 @@ type (
 // moveShape is the SQL of a move but for its job_id: moves of one shape are one statement.
 type moveShape struct {
 	shard int
+	stamp time.Time
 	to    task.Status
-	set   [10]term
-	where [9]term
+	set   terms
+	where terms
 }
 
-// terms collects the terms of a shape.
-type terms []term
+// terms is a list of terms, and comparable. A move sets each column at most once.
+type terms struct {
+	list [10]term
+	n    int
+}
 
-func (t *terms) add(sql string, arg any) { *t = append(*t, term{sql, arg}) }
+func (t *terms) add(sql string, arg any) {
+	t.list[t.n] = term{sql, arg}
+	t.n++
+}
 
 // shape renders a move.
 func (s moves) shape(m *Move, stamp time.Time) (shape moveShape) {
 	shape.shard, _ = s.layout.ShardOf(m.JobID)
-	shape.to = m.To
-	set, where := terms(shape.set[:0]), terms(shape.where[:0])
+	shape.to, shape.stamp = m.To, stamp
+	set, where := &shape.set, &shape.where
 	if m.KeepDue {
 		set.add("due_time="+promisedTime, none{}) // MySQL sets one column after the other
 	}
@@ -145,7 +152,7 @@ func (s moves) shape(m *Move, stamp time.Time) (shape moveShape) {
 		where.add("lease"+s.backend.nullSafe()+"?", s.leaseArg(*m.HasLease))
 	}
 	if m.Read != nil {
-		s.addAsRead(&where, m)
+		s.addAsRead(where, m)
 	}
 	return shape
 }
@@ -220,11 +227,11 @@ func (s moves) moveStatement(db *database, name tableNamer, shape *moveShape, li
 	var b strings.Builder
 	b.Grow(160 + 2*len(list))
 	st.args = make([]any, 0, 8+len(list))
-	write := func(before string, list []term) {
-		for i := 0; i < len(list) && list[i].sql != ""; i++ {
+	write := func(before string, t *terms) {
+		for _, one := range t.list[:t.n] {
 			b.WriteString(before)
-			b.WriteString(list[i].sql)
-			switch arg := list[i].arg.(type) {
+			b.WriteString(one.sql)
+			switch arg := one.arg.(type) {
 			case none:
 			case pair:
 				st.args = append(st.args, arg[:]...)
@@ -234,13 +241,13 @@ func (s moves) moveStatement(db *database, name tableNamer, shape *moveShape, li
 		}
 	}
 	b.WriteString("UPDATE " + name(db.index, table) + s.backend.hint(indexPrimary, table) + " SET status=" + status + ",gmt_modified=?")
-	st.args = append(st.args, s.backend.timeArg(list[0].stamp))
-	write(",", shape.set[:])
+	st.args = append(st.args, s.backend.timeArg(shape.stamp))
+	write(",", &shape.set)
 	b.WriteString(" WHERE job_id IN (" + placeholders(len(list)) + ")")
 	for _, r := range list {
 		st.args = append(st.args, s.backend.idArg(r.id()))
 	}
-	write(" AND ", shape.where[:])
+	write(" AND ", &shape.where)
 	st.sql = b.String()
 	return st
 }

@@ -19,6 +19,11 @@ type moveRequest struct {
 	applied bool
 	err     error
 	done    *sync.WaitGroup
+
+	// later gets the result in place of done; see ApplyLater.
+	later func(applied bool, err error)
+	// keepsStamp: an earlier try may have been made, with its stamp.
+	keepsStamp bool
 }
 
 func (r *moveRequest) id() uint64 { return r.move.JobID }
@@ -26,6 +31,10 @@ func (r *moveRequest) id() uint64 { return r.move.JobID }
 func (r *moveRequest) fail(err error) { r.finish(false, err) }
 
 func (r *moveRequest) finish(applied bool, err error) {
+	if r.later != nil {
+		r.later(applied, err)
+		return
+	}
 	r.applied, r.err = applied, err
 	r.done.Done()
 }
@@ -128,13 +137,36 @@ func (s *Store) Apply(ctx context.Context, database int, stamp time.Time, moves 
 	return applied, nil
 }
 
+// applyEvery is the time between two tries of ApplyLater.
+const applyEvery = time.Second
+
+// ApplyLater makes a move whose row is locked, or whose table cannot be written. It tries each second, apart from the moves
+// of others, and calls done once: with the result, or when ctx has ended.
+func (s *Store) ApplyLater(ctx context.Context, database int, m Move, done func(applied bool, err error)) {
+	shard, _ := s.layout.ShardOf(m.JobID)
+	r := &moveRequest{request: request{ctx: ctx, shard: shard, ofApply: true}, move: &m}
+	tryAgain := func() { time.AfterFunc(applyEvery, func() { s.moves.lanes[database].aside.Add(r) }) }
+	r.later = func(applied bool, err error) {
+		if err == nil || ctx.Err() != nil {
+			done(applied, err)
+			return
+		}
+		_, untouched := errors.AsType[*LockedError](err)
+		r.begun, r.keepsStamp = false, r.keepsStamp || !untouched
+		tryAgain()
+	}
+	tryAgain()
+}
+
 // moves is the kind of work of a writer of moves.
 type moves struct{ *databases }
 
 func (s moves) begin(db *database, batch []*moveRequest) {
 	stamp := s.Stamp(db.index)
 	for _, r := range batch {
-		r.stamp = stamp
+		if !r.keepsStamp {
+			r.stamp = stamp
+		}
 	}
 }
 

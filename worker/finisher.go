@@ -16,15 +16,15 @@ import (
 
 // finish is a run that has ended and is not recorded yet.
 type finish struct {
-	entry      *queue.Entry
-	bizType    *task.BizType
-	outcome    Outcome
-	move       store.Move
-	row        task.Task // the task after the move
-	ran        time.Duration
-	late       time.Duration // from the promised time to the start
-	tableErr   error         // why its table cannot be written; see lockedRows
-	waitsSince time.Time     // when it was set aside
+	entry     *queue.Entry
+	bizType   *task.BizType
+	outcome   Outcome
+	move      store.Move
+	row       task.Task // the task after the move
+	ran       time.Duration
+	late      time.Duration // from the promised time to the start
+	heldSince time.Time     // when it was found that its row is locked, or its table cannot be written; see heldOutcomes
+	tableErr  error         // why its table cannot be written; nil: its row is locked
 }
 
 // maxFlush is the maximum number of outcomes in one transaction.
@@ -46,12 +46,12 @@ type finisher struct {
 	onRecorded func(jobID uint64) // called for each durable outcome
 	groups     []*groupcommit.Group[*finish]
 	failing    []atomic.Pointer[error] // by database: the error of its last flush, which is being repeated
-	locked     *lockedRows
+	held       *heldOutcomes
 }
 
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.cfg.Layout.Databases {
-		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.setAside(ctx, d, f.record(ctx, d, batch)) })
+		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.record(ctx, d, batch) })
 		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
 	}
 }
@@ -72,48 +72,52 @@ func (f *finisher) add(list ...*finish) {
 // isWritable reports whether the outcome of a task could be recorded now, as far as is known.
 func (f *finisher) isWritable(e *queue.Entry) bool {
 	d := f.cfg.Layout.PartitionDatabase(e.Partition)
-	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.locked.isOverLimit(e.ID(), d)
+	return f.cfg.Store.Writable(d) && f.failing[d].Load() == nil && !f.held.isOverLimit(e.ID())
 }
 
 func (f *finisher) wait() {
 	for _, g := range f.groups {
 		g.Wait()
 	}
-	f.locked.loops.Wait()
+	f.held.open.Wait()
+	if n := f.held.dropped.Load(); n > 0 {
+		f.cfg.Logger.Error("outcomes not recorded: these tasks will run again", "tasks", n,
+			"error", "their rows are locked, or their tables cannot be written")
+	}
 }
 
 // record retries until a batch is durable or ctx, which bounds the program's shutdown, ends. Tasks without a
-// recorded outcome are still pending and run again. It returns the outcomes whose rows another transaction has
-// locked.
-func (f *finisher) record(ctx context.Context, database int, batch []*finish) (locked []*finish) {
+// recorded outcome are still pending and run again. An outcome whose row is locked does not keep the others waiting.
+func (f *finisher) record(ctx context.Context, database int, batch []*finish) {
 	moves := make([]store.Move, len(batch))
 	for i := range batch {
 		moves[i] = batch[i].move
 	}
-	applied, held, ok := f.apply(ctx, database, moves)
+	applied, locked, ok := f.apply(ctx, database, moves)
 	if !ok {
-		return nil
+		for _, d := range batch {
+			f.drop(d)
+		}
+		return
 	}
 	var edited []*finish
-	for i := range batch {
+	for i, d := range batch {
+		tableErr, isLocked := locked[d.entry.ID()]
 		switch {
 		case applied[i]:
-			f.complete(batch[i])
-		case recordLocked(held, batch[i]):
-			locked = append(locked, batch[i])
+			f.complete(d)
+		case isLocked:
+			f.hold(ctx, database, d, d.move, tableErr, nil)
 		default:
-			edited = append(edited, batch[i])
+			edited = append(edited, d)
 		}
 	}
 	for try := 0; len(edited) > 0 && try < amendTries; try++ {
-		var more []*finish
-		edited, more = f.settleEdited(ctx, database, edited)
-		locked = append(locked, more...)
+		edited = f.settleEdited(ctx, database, edited)
 	}
 	for i := range edited { // the rows keep changing: the other writer wins
 		f.fence(edited[i], edited[i].entry.Task, FencedMoved)
 	}
-	return locked
 }
 
 // amendTries is how often an outcome is rewritten because its row was edited once more.
@@ -153,8 +157,8 @@ func (f *finisher) apply(ctx context.Context, database int, moves []store.Move) 
 
 // settleEdited handles outcomes whose rows have changed since they were read, by hand or by a newer owner. It
 // keeps the edited columns and writes the rest of the outcome. It returns the outcomes whose rows changed once
-// more, and those whose rows are locked.
-func (f *finisher) settleEdited(ctx context.Context, database int, batch []*finish) (again, locked []*finish) {
+// more.
+func (f *finisher) settleEdited(ctx context.Context, database int, batch []*finish) (again []*finish) {
 	entries := make([]*queue.Entry, len(batch))
 	for i := range batch {
 		entries[i] = batch[i].entry
@@ -167,10 +171,11 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []*fini
 		row, there := rows[d.entry.Task.JobID]
 		switch {
 		case !there && unread != nil: // its table is locked or missing, or the database has just failed
-			if d.tableErr = nil; !errors.Is(unread, task.ErrLocked) {
-				d.tableErr = unread
+			var tableErr error
+			if !errors.Is(unread, task.ErrLocked) {
+				tableErr = unread
 			}
-			locked = append(locked, d)
+			f.hold(ctx, database, d, d.move, tableErr, nil)
 			continue
 		case !there:
 			row = d.entry.Task
@@ -196,27 +201,30 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []*fini
 		moves, open, fences = append(moves, m), append(open, d), append(fences, fenced)
 	}
 	if len(moves) == 0 {
-		return nil, locked
+		return nil
 	}
-	applied, held, ok := f.apply(ctx, database, moves)
-	if !ok {
-		return nil, nil
-	}
+	applied, locked, ok := f.apply(ctx, database, moves)
 	for i, d := range open {
-		if recordLocked(held, d) {
-			locked = append(locked, d)
-			continue
-		}
-		if !applied[i] {
+		switch tableErr, isLocked := locked[d.entry.ID()]; {
+		case !ok:
+			f.drop(d)
+		case isLocked:
+			f.hold(ctx, database, d, moves[i], tableErr, fences[i])
+		case applied[i]:
+			f.completeAmended(d, fences[i])
+		default:
 			again = append(again, d)
-			continue
 		}
-		for _, why := range fences[i] {
-			f.cfg.Observer.Fenced(*d.bizType, why)
-		}
-		f.complete(d)
 	}
-	return again, locked
+	return again
+}
+
+// completeAmended reports a durable outcome of which a part was not written.
+func (f *finisher) completeAmended(d *finish, fences []Fence) {
+	for _, why := range fences {
+		f.cfg.Observer.Fenced(*d.bizType, why)
+	}
+	f.complete(d)
 }
 
 // fence ends a run without writing anything; row is the task as the store has it.
@@ -235,6 +243,10 @@ func (f *finisher) complete(d *finish) {
 		place = f.cfg.Dispatch.Where(&d.row)
 	}
 	again := place == dispatch.Queue
+	if !d.heldSince.IsZero() {
+		f.release(d)
+		defer f.held.open.Done()
+	}
 	f.onRecorded(d.entry.ID()) // first: after Done the task may start again
 	f.cfg.Queue.Done(d.entry, d.row, again)
 	if pending && !again && (!d.entry.Claimed || place == dispatch.Owner) {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
@@ -139,6 +140,20 @@ func (s *memory) applyOne(m store.Move) bool {
 	}
 	s.rows[m.JobID] = row
 	return true
+}
+
+// ApplyLater tries each second, like the store.
+func (s *memory) ApplyLater(ctx context.Context, database int, m store.Move, done func(applied bool, err error)) {
+	go func() {
+		for {
+			_ = wait.For(ctx, time.Second)
+			applied, err := s.Apply(ctx, database, s.Stamp(database), []store.Move{m})
+			if err == nil || ctx.Err() != nil {
+				done(err == nil && applied[0], err)
+				return
+			}
+		}
+	}()
 }
 
 func (s *memory) MoveAll(ctx context.Context, moves []store.Move) []store.Moved {

@@ -1,6 +1,11 @@
 package worker
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
 
 // Holds are what keeps a task from starting, or the outcome of its run from being recorded.
 type Holds struct {
@@ -19,16 +24,67 @@ func (r *Runner) Holds(jobID uint64, database int) (h Holds) {
 	if why := r.journal.dbs[database].failing.Load(); why != nil {
 		h.Journal = *why
 	}
-	l := r.finisher.locked
-	h.TableFull = l.isOverLimit(jobID, database)
+	l := r.finisher.held
+	h.TableFull = l.isOverLimit(jobID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := range l.byDatabase[database] {
-		if d := &l.byDatabase[database][i]; d.entry.ID() == jobID {
-			h.WaitsSince, h.TableErr = d.waitsSince, d.tableErr
-		}
+	if d := l.byJob[jobID]; d != nil {
+		h.WaitsSince, h.TableErr = d.heldSince, d.tableErr
 	}
 	return h
+}
+
+// Trouble is a fault that keeps outcomes from being recorded or tasks from starting.
+type Trouble struct {
+	Kind     TroubleKind
+	Database int
+	Text     string
+}
+
+// TroubleKind is the kind of a Trouble.
+type TroubleKind string
+
+// The kinds.
+const (
+	RowLocked TroubleKind = "row_locked" // outcomes wait for rows that another transaction has locked
+	Unwritten TroubleKind = "outcomes"   // outcomes cannot be recorded
+	Journal   TroubleKind = "journal"    // starts cannot be recorded (toc_running)
+)
+
+// Degraded lists the troubles: databases first, then rows, the longest wait first.
+func (r *Runner) Degraded() (list []Trouble) {
+	for d := range r.cfg.Layout.Databases {
+		if why := r.finisher.failing[d].Load(); why != nil {
+			list = append(list, Trouble{Unwritten, d,
+				fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", d, *why)})
+		}
+		if why := r.journal.dbs[d].failing.Load(); why != nil {
+			list = append(list, Trouble{Journal, d,
+				fmt.Sprintf("database %d: toc_running cannot be used, so tasks that may have been started before do not start: %v", d, *why)})
+		}
+	}
+	return append(list, r.finisher.held.troubles(r.cfg.Now())...)
+}
+
+func (h *heldOutcomes) troubles(now time.Time) (list []Trouble) {
+	h.mu.Lock()
+	all := slices.SortedFunc(maps.Values(h.byJob), func(a, b *finish) int { return a.heldSince.Compare(b.heldSince) })
+	h.mu.Unlock()
+	const most = 3
+	for i, d := range all {
+		database := h.layout.PartitionDatabase(d.entry.Partition)
+		if i == most {
+			return append(list, Trouble{RowLocked, database, fmt.Sprintf("%d more outcomes wait for their rows", len(all)-most)})
+		}
+		waited := now.Sub(d.heldSince).Round(time.Second)
+		if d.tableErr == nil {
+			list = append(list, Trouble{RowLocked, database, fmt.Sprintf("outcome of job_id %d waits for a row lock for %s", d.entry.ID(), waited)})
+		} else {
+			list = append(list, Trouble{Unwritten, database,
+				fmt.Sprintf("outcome of job_id %d cannot be recorded for %s: %v", d.entry.ID(), waited, d.tableErr)})
+		}
+	}
+	return list
 }
 
 // Load is the work of a business type's workers.

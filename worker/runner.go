@@ -32,6 +32,7 @@ type Store interface {
 	Writable(database int) bool
 	Stamp(database int) time.Time
 	Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) (applied []bool, err error)
+	ApplyLater(ctx context.Context, database int, m store.Move, done func(applied bool, err error))
 	MoveAll(ctx context.Context, moves []store.Move) []store.Moved
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
 	Journal(ctx context.Context, database int, started, ended []store.Running) error
@@ -138,7 +139,7 @@ func New(cfg Config) *Runner {
 			terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
 		finisher: &finisher{
 			cfg: cfg, onRecorded: j.recordEnd,
-			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), locked: newLockedRows(cfg.Layout),
+			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), held: newHeldOutcomes(cfg.Layout),
 		},
 	}
 }
