@@ -68,13 +68,11 @@ func (s records) Record(ctx context.Context, e AuditEntry) error {
 	}
 	var errs []error
 	for _, d := range append(order, away...) {
-		bound, cancel := s.bound(ctx)
-		_, err := s.retryConflicts(bound, d, []statement{st}, s.transact)
-		cancel()
+		_, err := s.change(ctx, d, "write the audit", st)
 		if err == nil {
 			return nil
 		}
-		if errs = append(errs, s.wrap(d, "write the audit", err)); ctx.Err() != nil {
+		if errs = append(errs, err); ctx.Err() != nil {
 			break
 		}
 	}
@@ -106,10 +104,10 @@ func (s records) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, n
 	if f.Actor != "" || f.Action != "" {
 		most = max(most, auditRows)
 	}
-	found, errs := make([][]auditEntry, len(s.dbs)), make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		found[d], errs[d] = s.audit(ctx, f, d, most)
-		errs[d] = s.wrap(d, "read the audit", errs[d])
+	found := make([][]auditEntry, len(s.dbs))
+	err = s.eachDatabase("read the audit", func(d int) (err error) {
+		found[d], err = s.audit(ctx, f, d, most)
+		return err
 	})
 	var all []auditEntry
 	var horizon AuditKey // what is behind it was not read everywhere
@@ -132,14 +130,14 @@ func (s records) Audit(ctx context.Context, f AuditFilter) (list []AuditEntry, n
 		case isCopy && len(list) == f.Limit:
 			next = e.AuditKey // the next page must not begin with it
 		case len(list) == f.Limit:
-			return list, next, errors.Join(errs...)
+			return list, next, err
 		case !isCopy && f.matches(&e.AuditEntry):
 			if list = append(list, e.AuditEntry); len(list) == f.Limit {
 				next = e.AuditKey
 			}
 		}
 	}
-	return list, next, errors.Join(errs...)
+	return list, next, err
 }
 
 func (f *AuditFilter) matches(e *AuditEntry) bool {
@@ -178,8 +176,6 @@ const purgeAuditRows = 1000
 // PurgeAudit deletes entries of a database from before the given time, and operations that had ended by then: a batch.
 // It returns their number; 0 means that none are left.
 func (s records) PurgeAudit(ctx context.Context, database int, before time.Time) (int, error) {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	old := func(table, column string) statement {
 		return statement{
 			sql: fmt.Sprintf("DELETE FROM %[1]s WHERE id IN (SELECT id FROM (SELECT id FROM %[1]s WHERE %[2]s<? ORDER BY %[2]s LIMIT %[3]d) AS x)",
@@ -193,9 +189,9 @@ func (s records) PurgeAudit(ctx context.Context, database int, before time.Time)
 			purgeAuditRows),
 		args: []any{oldest, oldest},
 	}
-	affected, err := s.retryConflicts(ctx, database, []statement{old("toc_audit", "at"), old("toc_operation", "ended"), tasks}, s.transact)
+	affected, err := s.change(ctx, database, "purge the audit", old("toc_audit", "at"), old("toc_operation", "ended"), tasks)
 	if err != nil {
-		return 0, s.wrap(database, "purge the audit", err)
+		return 0, err
 	}
 	return int(affected[0] + affected[1] + affected[2]), nil
 }

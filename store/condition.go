@@ -279,7 +279,7 @@ const (
 // It calls changed with the new condition after each change, even if the condition is the old one again by
 // then. For one database it makes one call at a time.
 func (s *databases) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
-	s.eachDatabase(func(d int) {
+	_ = s.eachDatabase("watch", func(d int) error {
 		tick := wait.NewTicker(ctx, probeEvery)
 		defer tick.Stop()
 		var before Condition
@@ -296,6 +296,7 @@ func (s *databases) Watch(ctx context.Context, changed func(database int, before
 			case <-ctx.Done():
 			}
 		}
+		return nil
 	})
 	return ctx.Err()
 }

@@ -59,21 +59,18 @@ func (s records) Decisions(ctx context.Context, database int) (all Decisions, er
 
 // SetControl writes a row into the toc_control of a database if it replaces the one there; see Replaces.
 func (s records) SetControl(ctx context.Context, database int, c Control) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	id, changed := s.backend.idArg(c.BizType), s.backend.timeArg(c.Changed)
-	_, err := s.retryConflicts(ctx, database, []statement{
-		{
+	_, err := s.change(ctx, database, "write what is paused",
+		statement{
 			sql:  "DELETE FROM toc_control WHERE biz_type=? AND (changed_at<? OR changed_at=? AND paused<?)",
 			args: []any{id, changed, changed, c.Paused},
 		},
-		{
+		statement{
 			sql:  "INSERT INTO toc_control (biz_type,paused,reason,actor,paused_until,changed_at) VALUES (?,?,?,?,?,?)",
 			args: []any{id, c.Paused, c.Reason, c.Actor, s.timeOrNull(c.Until), changed},
-		},
-	}, s.transact)
+		})
 	if s.backend.refusal(err) == refusedDuplicate {
 		return nil
 	}
-	return s.wrap(database, "write what is paused", err)
+	return err
 }

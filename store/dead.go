@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -60,11 +59,12 @@ func (s *queries) ListDead(ctx context.Context, f DeadFilter, after uint64, limi
 	if end < len(s.dbs) {
 		next = sharding.LastID(end*s.layout.TablesPerDatabase - 1)
 	}
-	s.eachDatabase(func(d int) {
+	where, which := f.where(s.backend)
+	_ = s.eachDatabase("list dead tasks", func(d int) error { // errors count for the databases that the page needs
 		if d >= begin && d < end {
-			where, which := f.where(s.backend)
 			found[d], errs[d] = s.idsOf(ctx, d, first, where, which, after, limit+1)
 		}
+		return nil
 	})
 	var page []uint64
 	for d := range found {
@@ -128,14 +128,13 @@ func (s *databases) idsOf(ctx context.Context, database, from int, where string,
 // CountDead counts the dead tasks that match.
 func (s *queries) CountDead(ctx context.Context, f DeadFilter) (int, error) {
 	var total atomic.Int64
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		where, which := f.where(s.backend)
+	where, which := f.where(s.backend)
+	err := s.eachDatabase("count dead tasks", func(d int) error {
 		n, err := s.countOf(ctx, d, where, which)
 		total.Add(int64(n))
-		errs[d] = s.wrap(d, "count dead tasks", err)
+		return err
 	})
-	return int(total.Load()), errors.Join(errs...)
+	return int(total.Load()), err
 }
 
 // countOf counts the tasks of a database that meet a condition.

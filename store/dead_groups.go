@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"math"
 	"regexp"
 	"slices"
@@ -51,36 +50,32 @@ func (s *queries) DeadGroups(ctx context.Context, bizType *uint64) (list []DeadG
 	}
 	scale := float64(s.layout.Shards()) / float64(len(shards))
 	partial = scale > 1
-	byDatabase := s.byDatabase(shards)
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		read := make(map[int]int) // rows by shard
-		errs[d] = s.wrap(d, "group dead tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
-			u.add("SELECT biz_type,last_error,COUNT(*),MIN(gmt_modified),MAX(gmt_modified),MIN(job_id) FROM (SELECT biz_type,last_error,gmt_modified,job_id FROM "+
-				s.indexed(shard, indexDue)+where+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type,last_error", args...)
-		}, func(rows *sql.Rows) error {
-			var bizType, jobID unsigned
-			var oldest, newest utc
-			var g DeadGroup
-			if err := rows.Scan(&bizType, &g.Error, &g.Count, &oldest, &newest, &jobID); err != nil {
-				return err
-			}
-			g.BizType, g.JobID, g.Oldest, g.Newest = uint64(bizType), uint64(jobID), time.Time(oldest), time.Time(newest)
-			g.Error = WithoutIDs(g.Error)
-			shard, _ := s.layout.ShardOf(g.JobID)
-			read[shard] += g.Count
-			mu.Lock()
-			defer mu.Unlock()
-			partial = partial || read[shard] == perTable
-			if sum, ok := groups[key{g.BizType, g.Error}]; ok {
-				sum.add(&g)
-			} else {
-				groups[key{g.BizType, g.Error}] = &g
-			}
-			return nil
-		}))
+	read := make(map[int]int) // rows by shard
+	err = s.scanAll(ctx, "group dead tasks", shards, func(u *union, shard int) {
+		u.add("SELECT biz_type,last_error,COUNT(*),MIN(gmt_modified),MAX(gmt_modified),MIN(job_id) FROM (SELECT biz_type,last_error,gmt_modified,job_id FROM "+
+			s.indexed(shard, indexDue)+where+" ORDER BY action_time LIMIT ?) AS x GROUP BY biz_type,last_error", args...)
+	}, func(rows *sql.Rows) error {
+		var bizType, jobID unsigned
+		var oldest, newest utc
+		var g DeadGroup
+		if err := rows.Scan(&bizType, &g.Error, &g.Count, &oldest, &newest, &jobID); err != nil {
+			return err
+		}
+		g.BizType, g.JobID, g.Oldest, g.Newest = uint64(bizType), uint64(jobID), time.Time(oldest), time.Time(newest)
+		g.Error = WithoutIDs(g.Error)
+		shard, _ := s.layout.ShardOf(g.JobID)
+		mu.Lock()
+		defer mu.Unlock()
+		read[shard] += g.Count
+		partial = partial || read[shard] == perTable
+		if sum, ok := groups[key{g.BizType, g.Error}]; ok {
+			sum.add(&g)
+		} else {
+			groups[key{g.BizType, g.Error}] = &g
+		}
+		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return nil, false, err
 	}
 	for _, g := range groups {
@@ -105,21 +100,17 @@ func (s *queries) groupShards(ctx context.Context) ([]int, error) {
 	}
 	var mu sync.Mutex
 	dead := 0
-	byDatabase := s.byDatabase(sample)
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		errs[d] = s.wrap(d, "count dead tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
-			u.add("SELECT COUNT(*) FROM (SELECT 1 FROM "+s.indexed(shard, indexDue)+" WHERE status=4 LIMIT ?) AS x", int64(groupSample))
-		}, func(rows *sql.Rows) error {
-			var n int
-			err := rows.Scan(&n)
-			mu.Lock()
-			defer mu.Unlock()
-			dead += n
-			return err
-		}))
+	err := s.scanAll(ctx, "count dead tasks", sample, func(u *union, shard int) {
+		u.add("SELECT COUNT(*) FROM (SELECT 1 FROM "+s.indexed(shard, indexDue)+" WHERE status=4 LIMIT ?) AS x", int64(groupSample))
+	}, func(rows *sql.Rows) error {
+		var n int
+		err := rows.Scan(&n)
+		mu.Lock()
+		defer mu.Unlock()
+		dead += n
+		return err
 	})
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if density := float64(dead) / float64(len(sample)); density*float64(len(all)) > 2*groupSample {

@@ -86,17 +86,16 @@ func (s operations) StartOperation(ctx context.Context, o *Operation) error {
 func (s operations) startOperation(ctx context.Context, o *Operation, count func(ctx context.Context, database int) (int, error)) error {
 	o.ID = operationID(o.Started, rand.Uint64N(1<<operationBits))
 	o.State, o.Matched = OperationRunning, 0
-	matched, errs := make([]int, len(s.dbs)), make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		if matched[d], errs[d] = count(ctx, d); errs[d] == nil {
-			errs[d] = s.insertOperation(ctx, d, o, matched[d])
+	matched := make([]int, len(s.dbs))
+	err := s.eachDatabase("start an operation", func(d int) (err error) {
+		if matched[d], err = count(ctx, d); err == nil {
+			err = s.insertOperation(ctx, d, o, matched[d])
 		}
-		errs[d] = s.wrap(d, "start an operation", errs[d])
+		return err
 	})
 	for _, n := range matched {
 		o.Matched += n
 	}
-	err := errors.Join(errs...)
 	if err != nil {
 		_, stop := s.StopOperation(context.WithoutCancel(ctx), o.ID, o.Started)
 		err = errors.Join(err, stop)
@@ -112,18 +111,16 @@ func operationID(started time.Time, random uint64) uint64 {
 }
 
 func (s operations) insertOperation(ctx context.Context, database int, o *Operation, matched int) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	var bizType any
 	if o.Filter.BizType != nil {
 		bizType = s.backend.idArg(*o.Filter.BizType)
 	}
-	_, err := s.retryConflicts(ctx, database, []statement{{
+	_, err := s.change(ctx, database, "start an operation", statement{
 		sql: "INSERT INTO toc_operation (id,kind,actor,biz_type,error,dead_since,dead_until,most,rate,state,matched,started,undoes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
 		args: []any{s.backend.idArg(o.ID), o.Kind, cut(o.Actor, maxActor), bizType, o.Filter.Error, s.timeOrNull(task.CeilMilli(o.Filter.Since)),
 			s.timeOrNull(task.CeilMilli(o.Filter.Until)), int64(o.Limit), o.Rate, o.State, int64(matched),
 			s.backend.timeArg(task.CeilMilli(o.Started)), s.backend.idArg(o.Undoes)},
-	}}, s.transact)
+	})
 	return err
 }
 
@@ -174,14 +171,13 @@ const (
 func (s operations) operations(ctx context.Context, order string, limit int, where string, args ...any) ([]Operation, error) {
 	var mu sync.Mutex
 	found := make(map[uint64]*Operation)
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
+	err := s.eachDatabase("read operations", func(d int) error {
 		ctx, cancel := s.bound(ctx)
 		defer cancel()
 		q := s.table(ctx, d, "toc_operation").Select("*,seen-done AS skipped").Where(where, args...).Order(order).Limit(limit)
 		q.Statement.ConnPool = s.dbs[d].unobserved
 		var rows []operationRow
-		errs[d] = s.wrap(d, "read operations", q.Find(&rows).Error)
+		err := q.Find(&rows).Error
 		mu.Lock()
 		defer mu.Unlock()
 		for _, r := range rows {
@@ -193,6 +189,7 @@ func (s operations) operations(ctx context.Context, order string, limit int, whe
 			}
 			found[r.ID].Parts[d] = part
 		}
+		return err
 	})
 	list := make([]Operation, 0, len(found))
 	for _, o := range found {
@@ -207,7 +204,7 @@ func (s operations) operations(ctx context.Context, order string, limit int, whe
 		}
 		return cmp.Compare(b.ID, a.ID)
 	})
-	return list[:min(limit, len(list))], errors.Join(errs...)
+	return list[:min(limit, len(list))], err
 }
 
 // add adds the row of another database. One that has stopped stops all; otherwise all must be done.
@@ -230,20 +227,17 @@ func (o *Operation) add(other *Operation) {
 // enough.
 func (s operations) StopOperation(ctx context.Context, id uint64, at time.Time) (stopped bool, err error) {
 	var mu sync.Mutex
-	errs := make([]error, len(s.dbs))
-	s.eachDatabase(func(d int) {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		affected, err := s.retryConflicts(ctx, d, []statement{s.endOperation(id, OperationStopped, at)}, s.transact)
-		errs[d] = s.wrap(d, "stop an operation", err)
+	err = s.eachDatabase("stop an operation", func(d int) error {
+		affected, err := s.change(ctx, d, "stop an operation", s.endOperation(id, OperationStopped, at))
 		mu.Lock()
 		defer mu.Unlock()
 		stopped = stopped || err == nil && affected[0] > 0
+		return err
 	})
 	if stopped {
 		return true, nil
 	}
-	return false, errors.Join(errs...)
+	return false, err
 }
 
 func (s operations) endOperation(id uint64, state string, at time.Time) statement {
@@ -271,16 +265,14 @@ func (s operations) OperationStep(ctx context.Context, database int, o *Operatio
 			return nil, s.wrap(database, "read the tasks of an operation", err)
 		}
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	statements := []statement{s.endOperation(o.ID, OperationDone, now)}
 	if len(jobIDs) > 0 {
 		statements = s.stepStatements(database, o, now, walked, jobIDs)
 	}
-	affected, err := s.retryConflicts(ctx, database, statements, s.transact)
+	affected, err := s.change(ctx, database, "make a step of an operation", statements...)
 	switch {
 	case err != nil:
-		return nil, s.wrap(database, "make a step of an operation", err)
+		return nil, err
 	case affected[0] == 0:
 		return nil, nil
 	case len(jobIDs) == 0:

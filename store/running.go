@@ -26,8 +26,6 @@ func (s records) Journal(ctx context.Context, database int, started, ended []Run
 	if len(started)+len(ended) == 0 {
 		return nil
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	var statements []statement
 	for len(ended) > 0 {
 		n := 1
@@ -55,8 +53,8 @@ func (s records) Journal(ctx context.Context, database int, started, ended []Run
 			args: args,
 		})
 	}
-	_, err := s.retryConflicts(ctx, database, statements, s.transact)
-	return s.wrap(database, "write the journal of what runs", err)
+	_, err := s.change(ctx, database, "write the journal of what runs", statements...)
+	return err
 }
 
 // Journaled reads the journal of a database.

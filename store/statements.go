@@ -114,6 +114,22 @@ func readAround[T any](s *databases, tables []T, most int, read func(tables []T)
 	return broken
 }
 
+// scanAll is scanList of any shards, in all databases at once. f is called by several goroutines.
+func (s *databases) scanAll(ctx context.Context, op string, shards []int, member func(u *union, shard int), f func(*sql.Rows) error) error {
+	of := s.byDatabase(shards)
+	return s.eachDatabase(op, func(d int) error { return s.scanList(ctx, d, of[d], member, f) })
+}
+
+// byDatabase groups shards.
+func (s *databases) byDatabase(shards []int) [][]int {
+	list := make([][]int, len(s.dbs))
+	for _, shard := range shards {
+		d := s.layout.Database(shard)
+		list[d] = append(list[d], shard)
+	}
+	return list
+}
+
 // union is a UNION ALL of SELECTs.
 type union struct {
 	text strings.Builder
@@ -157,6 +173,14 @@ func (s *databases) transactNow(ctx context.Context, database int, statements []
 		c.recordLatency(&c.writes, time.Since(began))
 	}
 	return affected, err
+}
+
+// change makes a transaction of a database, and returns the number of rows that each statement changed.
+func (s *databases) change(ctx context.Context, database int, op string, statements ...statement) ([]int64, error) {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	affected, err := s.retryConflicts(ctx, database, statements, s.transact)
+	return affected, s.wrap(database, op, err)
 }
 
 // conflictPause is the pause before a transaction is retried after a deadlock.

@@ -188,13 +188,15 @@ func (s *databases) bound(ctx context.Context) (context.Context, context.CancelF
 	return withTimeout(ctx, s.cfg.Timeout)
 }
 
-// eachDatabase runs f for every database at once and waits for all.
-func (s *databases) eachDatabase(f func(database int)) {
+// eachDatabase runs f for every database at once, waits for all, and returns their errors.
+func (s *databases) eachDatabase(op string, f func(database int) error) error {
+	errs := make([]error, len(s.dbs))
 	var wg sync.WaitGroup
 	for i := range s.dbs {
-		wg.Go(func() { f(i) })
+		wg.Go(func() { errs[i] = s.wrap(i, op, f(i)) })
 	}
 	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // DatabaseError says which operation failed on which database. It is a task.ErrUnavailable: the caller may try
@@ -223,8 +225,8 @@ func (e *DatabaseError) Is(target error) bool {
 }
 
 func (s *databases) wrap(database int, op string, err error) error {
-	if err == nil {
-		return nil
+	if _, wrapped := errors.AsType[*DatabaseError](err); err == nil || wrapped {
+		return err
 	}
 	return &DatabaseError{Database: database, Op: op, Err: err, locked: s.isLocked(err)}
 }

@@ -84,19 +84,15 @@ func (s operations) UndoStep(ctx context.Context, database int, o *Operation, li
 			args: []any{operation, id, undo, step},
 		})
 	}
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	_, err := s.retryConflicts(ctx, database, statements, s.transact)
-	return s.wrap(database, "take back tasks of an operation", err)
+	_, err := s.change(ctx, database, "take back tasks of an operation", statements...)
+	return err
 }
 
 // EndUndo ends an undo in a database that has no task left to take back.
 func (s operations) EndUndo(ctx context.Context, database int, o *Operation) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
 	end := s.endOperation(o.ID, OperationDone, s.cfg.Now())
 	end.sql += " AND NOT EXISTS (SELECT 1 FROM toc_operation_task WHERE operation=?)"
 	end.args = append(end.args, s.backend.idArg(o.Undoes))
-	_, err := s.retryConflicts(ctx, database, []statement{end}, s.transact)
-	return s.wrap(database, "end an undo", err)
+	_, err := s.change(ctx, database, "end an undo", end)
+	return err
 }

@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -69,36 +69,26 @@ func spread(shards []int, n int) []int {
 // sparseUpcoming reads the tables that have rows. To look whether there is one costs half of reading it.
 func (s *queries) sparseUpcoming(ctx context.Context, shards []int, from, to time.Time, most int) (list []Upcoming, whole bool, err error) {
 	first, last := s.backend.timeArg(task.CeilMilli(from)), s.backend.timeArg(task.CeilMilli(to))
-	found, errs := make([][]int, len(s.dbs)), make([]error, len(s.dbs))
-	byDatabase := s.byDatabase(shards)
-	s.eachDatabase(func(d int) {
-		errs[d] = s.wrap(d, "look for upcoming tasks", s.scanList(ctx, d, byDatabase[d], func(u *union, shard int) {
-			u.add("SELECT "+strconv.Itoa(shard)+",MIN(action_time) FROM "+s.indexed(shard,
-				indexDue)+" WHERE status=0 AND action_time>=? AND action_time<?", first, last)
-		}, func(rows *sql.Rows) error {
-			var shard int
-			var earliest sql.Null[utc]
-			err := rows.Scan(&shard, &earliest)
-			if earliest.Valid {
-				found[d] = append(found[d], shard)
-			}
-			return err
-		}))
+	var mu sync.Mutex
+	var found []int
+	err = s.scanAll(ctx, "look for upcoming tasks", shards, func(u *union, shard int) {
+		u.add("SELECT "+strconv.Itoa(shard)+",MIN(action_time) FROM "+s.indexed(shard,
+			indexDue)+" WHERE status=0 AND action_time>=? AND action_time<?", first, last)
+	}, func(rows *sql.Rows) error {
+		var shard int
+		var earliest sql.Null[utc]
+		err := rows.Scan(&shard, &earliest)
+		mu.Lock()
+		defer mu.Unlock()
+		if earliest.Valid {
+			found = append(found, shard)
+		}
+		return err
 	})
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return nil, false, err
 	}
-	return s.upcoming(ctx, slices.Concat(found...), from, to, 2*upcomingTable, most)
-}
-
-// byDatabase groups shards.
-func (s *queries) byDatabase(shards []int) [][]int {
-	list := make([][]int, len(s.dbs))
-	for _, shard := range shards {
-		d := s.layout.Database(shard)
-		list[d] = append(list[d], shard)
-	}
-	return list
+	return s.upcoming(ctx, found, from, to, 2*upcomingTable, most)
 }
 
 // upcoming reads at most perTable rows of each shard, and about most of a database. whole reports that there are no
@@ -106,28 +96,26 @@ func (s *queries) byDatabase(shards []int) [][]int {
 func (s *queries) upcoming(ctx context.Context, shards []int, from, to time.Time, perTable,
 	most int) (list []Upcoming, whole bool, err error) {
 	byDatabase := s.byDatabase(shards)
-	found, errs := make([][]Upcoming, len(s.dbs)), make([]error, len(s.dbs))
+	found := make([][]Upcoming, len(s.dbs))
 	var cut atomic.Bool
-	s.eachDatabase(func(d int) {
-		for rest := byDatabase[d]; len(rest) > 0 && errs[d] == nil; {
+	err = s.eachDatabase("look for upcoming tasks", func(d int) error {
+		for part := range slices.Chunk(byDatabase[d], maxMembers) {
 			if len(found[d]) > most {
 				cut.Store(true)
-				return
+				return nil
 			}
-			part := rest[:min(len(rest), maxMembers)]
-			rest = rest[len(part):]
 			var isCut bool
-			found[d], isCut, errs[d] = s.upcomingOf(ctx, d, part, from, to, perTable, found[d])
+			var err error
+			if found[d], isCut, err = s.upcomingOf(ctx, d, part, from, to, perTable, found[d]); err != nil {
+				return err
+			}
 			if isCut {
 				cut.Store(true)
 			}
 		}
+		return nil
 	})
-	for d := range found {
-		errs[d] = s.wrap(d, "look for upcoming tasks", errs[d])
-		list = append(list, found[d]...)
-	}
-	return list, !cut.Load(), errors.Join(errs...)
+	return slices.Concat(found...), !cut.Load(), err
 }
 
 // upcomingOf reads some shards of a database by one statement.
