@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -11,25 +10,17 @@ import (
 var ErrWritesBlocked = errors.New("another session holds the server's global read lock (FLUSH TABLES WITH READ LOCK), as some backups do, so nobody " +
 	"can write; end that session, and back up without it (mariadb-dump --single-transaction, mariadb-backup)")
 
-// blocked is what is known of the global read lock of a database's server. The server reports a row that is locked and a
-// server that is locked by one error number.
-type blocked struct {
-	mu    sync.Mutex
-	is    bool
-	until time.Time // an answer counts until then
-}
-
-// areWritesBlocked reports whether the server lets nobody write. It asks by a write that needs no row.
+// areWritesBlocked reports whether the server lets nobody write. The server reports a row that is locked and a server that
+// is locked by one error number, so the store asks by a write that needs no row. An answer counts for a second.
 func (s *databases) areWritesBlocked(database int) bool {
-	b := &s.dbs[database].blocked
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if time.Now().Before(b.until) {
-		return b.is
+	c := &s.dbs[database].condition
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if time.Now().After(c.blockedUntil) {
+		c.blocked = s.backend.writesBlocked(context.Background(), database)
+		c.blockedUntil = time.Now().Add(time.Second)
 	}
-	b.is = s.backend.writesBlocked(context.Background(), database)
-	b.until = time.Now().Add(time.Second)
-	return b.is
+	return c.blocked
 }
 
 // nameBlocked puts ErrWritesBlocked into a LockedError in which the locks of rows are not the cause, and returns err.

@@ -73,6 +73,10 @@ type condition struct {
 	fullFor  time.Duration
 	// Apart, since a slow disk affects writes only.
 	pings, writes latency
+
+	asking       sync.Mutex // held while the server is asked
+	blocked      bool       // a global read lock of the server keeps everybody from writing
+	blockedUntil time.Time  // blocked counts until then
 }
 
 // Condition returns the state of a database. It asks no server.
@@ -82,20 +86,24 @@ func (s *databases) Condition(database int) Condition { return s.dbs[database].c
 // that the caller tries.
 func (s *databases) isDown(database int) error {
 	c := &s.dbs[database].condition
-	if time.Since(time.Unix(0, c.down.Load())) > 2*(probeEvery+connectTimeout) {
+	if !isRecent(&c.down) {
 		return nil
 	}
 	return c.get().Down
 }
 
+// isRecent reports whether Watch, if it runs, must have found the same since then.
+func isRecent(at *atomic.Int64) bool {
+	return time.Since(time.Unix(0, at.Load())) <= 2*(probeEvery+connectTimeout)
+}
+
 // refusesChanges returns ErrReadOnly if a database was read-only at the last ping. A user with enough rights could write all the same; but
 // then the server is a replica, or somebody wants nothing to be written.
 func (s *databases) refusesChanges(database int) error {
-	c := &s.dbs[database].condition
-	if time.Since(time.Unix(0, c.readOnly.Load())) > 2*(probeEvery+connectTimeout) {
-		return nil
+	if isRecent(&s.dbs[database].condition.readOnly) {
+		return ErrReadOnly
 	}
-	return ErrReadOnly
+	return nil
 }
 
 // Readable reports whether a database can be read, as far as is known.

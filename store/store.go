@@ -5,7 +5,8 @@
 // MariaDB and SQLite are behind one small interface, so everything above it exists once.
 //
 // Each database is a separate failure domain: it may have its own host, and an error names the database
-// (DatabaseError), so that the others continue. Every change of a status is one compare-and-set (move.go).
+// (DatabaseError), so that the others continue. Its condition is the one answer to whether it can be used (condition.go).
+// Every change of a status is one compare-and-set (move.go). One batch writer makes inserts and moves (writer.go).
 //
 // The package does not decide when a task runs, or which node runs it.
 package store
@@ -137,7 +138,6 @@ type database struct {
 	stamp      atomic.Int64  // last stamp, in Unix milliseconds
 
 	condition condition
-	blocked   blocked
 }
 
 // Open makes the handles of all databases. It connects to none of them: a database that is down now recovers by
