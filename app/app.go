@@ -55,7 +55,8 @@ type App struct {
 	cluster    membership
 	limits     *limits.Limits
 	tls        tlsClients
-	due        atomic.Pointer[due] // as of the last count; nil: none yet
+	dueOf      []due               // by database; for the counter alone
+	due        atomic.Pointer[due] // their sum as of the last count; nil: none yet
 	queue      *queue.Queue
 	runner     *worker.Runner
 	scanner    *scanner.Scanner
@@ -82,11 +83,13 @@ type App struct {
 	notDurable      []atomic.Pointer[[]string] // by database: the settings by which writes may be lost; nil: unknown
 	lanes           map[uint64]builtLane       // by biz_type id: the running ones
 	inForce         []configs.BizType          // as last read; for the watcher alone
+	laneChanges     chan []*worker.Lane        // for the runner, after a change of the configuration; the drain closes it
 	reloadRequests  wait.Signal                // asks for a check of the configuration file
 	draining        atomic.Bool
 	storeID         atomic.Value // string; see StoreID
 	preparing       wait.Mutex   // one prepare of the embedded store at a time
 	addr            atomic.Value // string: the address listened on
+	web             *webServer   // nil: there is no HTTP API
 
 	started   atomic.Bool        // by Start
 	stop      context.CancelFunc // of Start
@@ -101,7 +104,8 @@ type App struct {
 // New builds a center. It connects to nothing and starts nothing; on SQLite it makes the directory of the
 // store. The error of a wrong configuration names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
-	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, reloadRequests: wait.NewSignal()}
+	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, laneChanges: make(chan []*worker.Lane, 1),
+		reloadRequests: wait.NewSignal()}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {

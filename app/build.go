@@ -35,6 +35,7 @@ func (a *App) build() error {
 		return fmt.Errorf("scan.schedule: %w", err)
 	}
 	a.layout = Layout(a.cfg)
+	a.dueOf = make([]due, a.layout.Databases)
 	a.notDurable = make([]atomic.Pointer[[]string], a.layout.Databases)
 	a.clock = newClock(a.component("clock"), a.opts.outside.Ahead)
 	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {

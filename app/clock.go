@@ -32,11 +32,12 @@ const (
 // than maxSkew is set back by that much. A clock that is behind is reported only: tasks are late then, but
 // never early.
 type clock struct {
-	raw    func() time.Time
-	ahead  func() time.Duration              // how far it is set ahead of time.Now, in tests
-	drift  func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
-	logger *slog.Logger
-	steps  atomic.Int64 // how often Now has gone back or ahead
+	raw     func() time.Time
+	ahead   func() time.Duration              // how far it is set ahead of time.Now, in tests
+	drift   func(now time.Time) time.Duration // how far the wall clock has moved against the monotonic one since the start
+	logger  *slog.Logger
+	steps   atomic.Int64 // how often Now has gone back or ahead
+	noticed atomic.Int64 // of these, by hasStepped
 
 	mu        logqueue.Mutex
 	accepted  time.Duration // the drift that is accepted
@@ -106,24 +107,19 @@ func (c *clock) leap(now time.Time) time.Duration {
 	return d
 }
 
-// watchClock compares this machine's clock with those of the databases and Redis each second, until ctx ends.
-func (a *App) watchClock(ctx context.Context) error {
-	tick := wait.NewTicker(ctx, time.Second)
-	defer tick.Stop()
-	var steps int64
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		a.clock.Now() // notices a step
-		if now := a.clock.steps.Load(); now != steps {
-			steps = now
-			a.timer.ClockSet() // what it has measured was before
-		}
-		a.compareClocks()
+// checkClock compares this machine's clock with those of the databases and Redis.
+func (a *App) checkClock(context.Context) {
+	if a.clock.hasStepped() {
+		a.timer.ClockSet() // what it has measured was before
 	}
+	a.compareClocks()
+}
+
+// hasStepped reports whether the clock has gone back or ahead since the last call.
+func (c *clock) hasStepped() bool {
+	c.Now() // notices a step
+	steps := c.steps.Load()
+	return c.noticed.Swap(steps) != steps
 }
 
 // compareClocks compares this machine's clock with the others' recent readings.

@@ -11,7 +11,6 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/server/console"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -54,20 +53,6 @@ func (s status) Pulses(ctx context.Context) []console.NodePulse {
 
 // pulseEvery is the interval at which what was counted becomes part of a minute.
 const pulseEvery = 2 * time.Second
-
-// watchPulse counts by the minute until ctx ends.
-func (a *App) watchPulse(ctx context.Context) error {
-	tick := wait.NewTicker(ctx, pulseEvery)
-	defer tick.Stop()
-	for {
-		a.metrics.Recent().Tick(a.clock.Now())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
 
 // pulseTypes is how many business types a Pulse lists.
 const pulseTypes = 100

@@ -15,17 +15,6 @@ const dueEvery = time.Minute
 // due is the number of upcoming tasks, by business type, within each of metrics.DueWithin.
 type due map[uint64][len(metrics.DueWithin)]float64
 
-// watchDue counts what is due soon until ctx ends.
-func (a *App) watchDue(ctx context.Context) error {
-	counts := make([]due, a.layout.Databases)
-	for every := dueFirst; ; every = dueEvery {
-		if err := wait.Poll(ctx, every); err != nil {
-			return err
-		}
-		a.countDue(ctx, counts)
-	}
-}
-
 // dueFirst is the time of the first count after the start.
 const dueFirst = 5 * time.Second
 
@@ -36,15 +25,15 @@ const (
 )
 
 // countDue counts database by database. Of a database that does not answer the last count stands.
-func (a *App) countDue(ctx context.Context, byDatabase []due) {
+func (a *App) countDue(ctx context.Context) {
 	now, sum := a.clock.Now(), due{}
 	for d, shards := range a.ownedShards() {
 		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
 		if err == nil { // otherwise the callers that need the database report it
-			byDatabase[d] = due{}
-			byDatabase[d].add(list, scale, now)
+			a.dueOf[d] = due{}
+			a.dueOf[d].add(list, scale, now)
 		}
-		for bizType, counts := range byDatabase[d] {
+		for bizType, counts := range a.dueOf[d] {
 			all := sum[bizType]
 			for i, n := range counts {
 				all[i] += n

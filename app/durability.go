@@ -5,35 +5,28 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // durabilityEvery is the interval at which each database is asked what its durability rests on.
 const durabilityEvery = 10 * time.Second
 
-// watchDurability asks the databases until ctx ends. Of one that does not answer the last answer stands.
-func (a *App) watchDurability(ctx context.Context) error {
+// readDurability asks the databases. Of one that does not answer the last answer stands.
+func (a *App) readDurability(ctx context.Context) {
 	log := a.component("store")
-	for {
-		for d := range a.layout.Databases {
-			if a.store.Condition(d).Down != nil {
-				continue
-			}
-			now, err := a.store.Durability(ctx, d)
-			if err != nil {
-				continue // the store's own watch reports it
-			}
-			before := a.notDurable[d].Swap(&now)
-			switch {
-			case len(now) > 0 && (before == nil || !slices.Equal(*before, now)):
-				log.Warn("database is not durable: answered writes may be lost", "database", d, "settings", strings.Join(now, "; "))
-			case len(now) == 0 && before != nil && len(*before) > 0:
-				log.Info("database is durable again", "database", d)
-			}
+	for d := range a.layout.Databases {
+		if a.store.Condition(d).Down != nil {
+			continue
 		}
-		if err := wait.Poll(ctx, durabilityEvery); err != nil {
-			return err
+		now, err := a.store.Durability(ctx, d)
+		if err != nil {
+			continue // the store's own watch reports it
+		}
+		before := a.notDurable[d].Swap(&now)
+		switch {
+		case len(now) > 0 && (before == nil || !slices.Equal(*before, now)):
+			log.Warn("database is not durable: answered writes may be lost", "database", d, "settings", strings.Join(now, "; "))
+		case len(now) == 0 && before != nil && len(*before) > 0:
+			log.Info("database is durable again", "database", d)
 		}
 	}
 }

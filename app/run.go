@@ -10,11 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/task"
-	"github.com/timeoutcenter/toc/worker"
 )
 
 // Run works until ctx ends or a part of the center fails, then drains. After a nil error the outcomes of all
@@ -78,10 +75,10 @@ func (a *App) run(ctx context.Context) error {
 		return err
 	}
 	listener, listenErr := a.listen() // if the port is taken, the next step may explain by which process
-	server := a.serve(listener)
+	a.web = a.serve(listener)
 	a.cluster.SetAddress(a.advertised())
 	if err := a.acquire(ctx, listenErr); err != nil {
-		err = errors.Join(err, server.Close())
+		err = errors.Join(err, a.web.Close())
 		if ctx.Err() != nil { // it was stopped while it waited
 			a.waitEnded = err
 			a.opts.logger.Info("stopped")
@@ -98,69 +95,8 @@ func (a *App) run(ctx context.Context) error {
 	// Running tasks may outlive ctx for as long as the drain may take.
 	drainCtx, cancelDrain := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelDrain()
-	work, stopWork := context.WithCancel(drainCtx)
-	defer stopWork()
-	configChanges := make(chan []*worker.Lane, 1)
-	configChanges <- laneList(lanes)
-
-	g, failed := errgroup.WithContext(drainCtx)
-	loop := func(name string, run func(context.Context) error, ctx context.Context) {
-		g.Go(func() error {
-			if err := run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		})
-	}
-	runnerDone := make(chan struct{})
-	loop("processor", func(ctx context.Context) error {
-		defer close(runnerDone)
-		return a.runner.Run(ctx, configChanges)
-	}, drainCtx)
-	memberCtx, leaveCluster := context.WithCancel(drainCtx) // keeps the partitions until the last outcome is recorded
-	defer leaveCluster()
-	loop("cluster", a.cluster.Run, memberCtx)
-	exporting, stopExporting := context.WithCancel(drainCtx)
-	defer stopExporting()
-	if a.spans != nil {
-		loop("tracing", a.spans.Run, exporting)
-	}
-	borrowDone := make(chan struct{})
-	loop("store", a.watchDatabases, work)
-	loop("durability", a.watchDurability, work)
-	loop("clock", a.watchClock, work)
-	if a.forward != nil {
-		loop("peer clocks", a.watchPeerClocks, work)
-		loop("limits", func(ctx context.Context) error {
-			defer close(borrowDone)
-			return a.borrow(ctx)
-		}, work)
-	}
-	loop("due", a.watchDue, work)
-	loop("pulse", a.watchPulse, work)
-	if a.console != nil {
-		loop("console", a.console.Run, work)
-	}
-	loop("descriptors", a.watchDescriptors, work)
-	loop("control", a.control.Run, work)
-	loop("operations", a.operations.Run, work)
-	loop("scanner", a.scanner.Run, work)
-	reading, stopReading := context.WithCancel(work)
-	defer stopReading()
-	for _, r := range a.readers {
-		loop("intake "+r.Name(), r.Run, reading)
-	}
-	timerDone := make(chan struct{})
-	loop("redistimer", func(ctx context.Context) error {
-		defer close(timerDone)
-		return a.timer.Run(ctx)
-	}, work)
-	reloadsDone := make(chan struct{})
-	loop("configs", func(ctx context.Context) error {
-		defer close(reloadsDone)
-		return a.watchConfig(ctx, configChanges)
-	}, work)
-	g.Go(server.wait)
+	a.laneChanges <- laneList(lanes)
+	g, failed := startAll(drainCtx, a.services())
 	a.open.Store(true)
 	a.announce()
 	if a.opts.ready != nil {
@@ -173,33 +109,13 @@ func (a *App) run(ctx context.Context) error {
 			a.opts.logger.Info("draining", "timeout", a.cfg.Shutdown.Drain, "running", a.running())
 		case <-failed.Done():
 		}
-		// Drain order: each step bounds the next one.
 		a.draining.Store(true) // /readyz fails, so load balancers turn away
-		stopReading()          // other nodes get the partitions of the topics
 		deadline := time.AfterFunc(a.cfg.Shutdown.Drain, cancelDrain)
 		defer deadline.Stop()
 		if killed := a.opts.outside.Killed; killed != nil {
 			defer context.AfterFunc(killed, cancelDrain)()
 		}
-		if err := a.cluster.Leave(drainCtx); err != nil && drainCtx.Err() == nil {
-			a.opts.logger.Warn("partitions not handed over one by one; they are free once this node has stopped", "error", err)
-		}
-		stopWork() // no more scans, no more claims, no more reloads
-		<-reloadsDone
-		<-timerDone
-		close(configChanges)
-		a.queue.Close() // tasks that have not started stay in the store unchanged
-		<-runnerDone    // running tasks end and are recorded
-		err := server.shutdown(drainCtx)
-		a.service.Close()
-		if a.forward != nil {
-			<-borrowDone
-			a.forward.Close()
-		}
-		err = errors.Join(err, a.timer.Close())
-		leaveCluster()
-		stopExporting() // the spans that are left are exported
-		return err
+		return g.drain(func(p phase) error { return a.drained(drainCtx, p) })
 	})
 	if err := a.wait(ctx, g, drainCtx); err != nil {
 		return err
@@ -212,7 +128,7 @@ func (a *App) run(ctx context.Context) error {
 const killGrace = 3 * time.Second
 
 // wait waits for all parts, but not for processors that ignore their context.
-func (a *App) wait(ctx context.Context, g *errgroup.Group, drainCtx context.Context) error {
+func (a *App) wait(ctx context.Context, g *serviceGroup, drainCtx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- g.Wait() }()
 	var err error
@@ -306,12 +222,12 @@ func (a *App) serve(l net.Listener) *webServer {
 }
 
 // wait waits for the end of the server; an end that nobody has asked for is an error.
-func (s *webServer) wait() error {
+func (s *webServer) wait(context.Context) error {
 	if s == nil {
 		return nil
 	}
 	if err := <-s.ended; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("http: %w", err)
+		return err
 	}
 	return nil
 }
@@ -348,9 +264,9 @@ func (a *App) running() int {
 }
 
 // watchConfig puts changed biz_types in force until ctx ends.
-func (a *App) watchConfig(ctx context.Context, configChanges chan<- []*worker.Lane) error {
+func (a *App) watchConfig(ctx context.Context) error {
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
-		a.reload(ctx, cfg, err, configChanges)
+		a.reload(ctx, cfg, err)
 	})
 	notifierDone := make(chan struct{})
 	go func() {
@@ -373,7 +289,7 @@ func (a *App) watchConfig(ctx context.Context, configChanges chan<- []*worker.La
 func (a *App) Reload() { a.reloadRequests.Set() }
 
 // reload puts the biz_types of a new configuration in force, all or none.
-func (a *App) reload(ctx context.Context, cfg configs.Config, err error, configChanges chan<- []*worker.Lane) {
+func (a *App) reload(ctx context.Context, cfg configs.Config, err error) {
 	log := a.component("configs")
 	if a.opts.configPath == "" {
 		cfg.BizTypes = a.inForce // the environment has none
@@ -401,7 +317,7 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error, configC
 	a.timer.SetTypes(redisBizTypes(cfg))
 	a.limits.SetTypes(types.All())
 	select {
-	case configChanges <- laneList(lanes):
+	case a.laneChanges <- laneList(lanes):
 		a.lanes = lanes
 	case <-ctx.Done():
 		return

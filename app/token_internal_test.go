@@ -34,8 +34,8 @@ func TestTheTokenOfConsulIsReadLive(t *testing.T) {
 		return token
 	}
 	reload := func() {
-		lanes := make(chan []*worker.Lane, 1)
-		a.reload(t.Context(), cfg, nil, lanes)
+		a.laneChanges = make(chan []*worker.Lane, 1)
+		a.reload(t.Context(), cfg, nil)
 	}
 	require.Equal(t, "hush-1", token())
 	cfg.Cluster.Consul.Token = "hush-2"
