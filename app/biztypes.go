@@ -10,19 +10,11 @@ import (
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/wait"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
 // BizTypes returns the business types and their load on this node.
-func (a *App) BizTypes() []client.BizType {
-	overdue, retrying := a.overdue(), a.scanner.Retrying()
-	list := []api.BizType{}
-	for _, b := range a.catalog.Load().All() {
-		list = append(list, a.bizType(b, overdue[b.ID], retrying[b.ID]))
-	}
-	return list
-}
+func (a *App) BizTypes() []client.BizType { return a.state().bizTypes() }
 
 // BizTypes returns the business types and their load on all nodes. A node that asks gets this node's.
 func (s status) BizTypes(ctx context.Context) ([]api.BizType, error) {
@@ -33,24 +25,9 @@ func (s status) BizTypes(ctx context.Context) ([]api.BizType, error) {
 
 // bizTypeOfAll is one of them.
 func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) api.BizType {
-	list := []api.BizType{a.bizType(b, a.overdue()[b.ID], a.scanner.Retrying()[b.ID])}
+	list := []api.BizType{a.state().bizType(b)}
 	a.addOthers(ctx, list)
 	return list[0]
-}
-
-func (a *App) bizType(b task.BizType, late store.Overdue, again store.Retrying) api.BizType {
-	stats, now := a.queue.Stats(b.ID), a.clock.Now()
-	shown := api.BizType{
-		ID: api.ID(b.ID), Name: b.Name, Mode: string(b.Mode), Processor: b.Processor,
-		QueueDepth: stats.Depth, Running: stats.Running + a.runner.InFlight(b.ID), Overdue: late.Count, Paused: a.paused(b.ID),
-		OldestOverdue: secondsSince(now, late.Oldest), Retrying: again.Count, Retryable: again.Later,
-		OldestRetry:   secondsSince(now, again.Promised),
-		OldestPromise: max(secondsSince(now, late.Promised), secondsSince(now, again.Promised)),
-		LastError:     a.runner.LastError(b.ID), RateLimit: b.RateLimit, MaxRunning: b.MaxRunning, CatchUp: b.CatchUp,
-	}
-	_, by := a.limits.Throttled(b.ID)
-	shown.Throttled = string(by)
-	return shown
 }
 
 const (

@@ -106,7 +106,7 @@ func (a *App) build() error {
 	}
 	a.operations = a.newOperations(owned)
 	a.console = a.newConsole()
-	a.metrics.Watch(a.state)
+	a.metrics.Watch(a.gauges)
 	return nil
 }
 

@@ -134,7 +134,7 @@ func TestAClockThatDiffersLeavesTheNodeReady(t *testing.T) {
 				a.peers.mu.Lock()
 				a.peers.readings = map[string]peerReading{"n2": {time.Now(), -700 * time.Millisecond}, "gone": {time.Now().Add(-stalePeer), time.Hour}}
 				a.peers.mu.Unlock()
-				ready, skews := status{a}.Ready(t.Context()), a.state().Skews
+				ready, skews := status{a}.Ready(t.Context()), a.state().skews
 				said := slices.DeleteFunc(ready.Degraded, func(s string) bool { return !strings.HasPrefix(s, differs) })
 				return ready.Ready && slices.Equal(c.says, said) &&
 					slices.Equal([]metrics.Skew{{Of: ofNode, Name: "n2", Ahead: -700 * time.Millisecond}}, skews)

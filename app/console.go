@@ -10,8 +10,8 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
-	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/server/console"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -58,14 +58,15 @@ const pulseEvery = 2 * time.Second
 const pulseTypes = 100
 
 // Pulse returns the state of this node, and its work in the last hour.
-func (s status) Pulse(ctx context.Context) api.Pulse {
-	ready := s.Ready(ctx)
+func (s status) Pulse(context.Context) api.Pulse {
+	now := s.state()
+	ready := now.readiness()
 	p := api.Pulse{Node: s.node, Ready: ready.Ready, Degraded: ready.Degraded, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{},
 		Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 	for _, m := range s.metrics.Recent().Minutes() {
 		p.Minutes = append(p.Minutes, pulseMinute(m))
 	}
-	for _, b := range s.App.BizTypes() {
+	for _, b := range now.bizTypes() {
 		p.Waiting, p.Running, p.Overdue = p.Waiting+b.QueueDepth, p.Running+b.Running, p.Overdue+b.Overdue
 		if b.QueueDepth+b.Running+b.Overdue > 0 {
 			p.BizTypes = append(p.BizTypes, api.PulseType{Name: b.Name, Waiting: b.QueueDepth, Running: b.Running, Overdue: b.Overdue,
@@ -76,23 +77,17 @@ func (s status) Pulse(ctx context.Context) api.Pulse {
 		return cmp.Or(b.Overdue-a.Overdue, b.Running-a.Running, cmp.Compare(a.Name, b.Name))
 	})
 	p.BizTypes = p.BizTypes[:min(pulseTypes, len(p.BizTypes))]
-	for d := range s.layout.Databases {
-		p.Databases = append(p.Databases, s.pulseDatabase(d))
+	for d := range now.databases {
+		p.Databases = append(p.Databases, pulseDatabase(now.databases[d].Condition))
 	}
-	if s.timer.InUse() {
-		p.Redis = new(s.timer.Degraded() == "")
-	}
-	if s.cfg.Cluster.Provider == configs.ProviderConsul {
-		p.Consul = new(s.cluster.Lost() == "")
-	}
-	for _, k := range s.skews() {
+	p.Redis, p.Consul = now.redisUp(), now.consulUp()
+	for _, k := range now.skews {
 		p.Clocks = append(p.Clocks, api.PulseClock{Of: k.Of, Name: k.Name, Ahead: k.Ahead.Seconds()})
 	}
 	return p
 }
 
-func (s status) pulseDatabase(d int) api.PulseServer {
-	now := s.store.Condition(d)
+func pulseDatabase(now store.Condition) api.PulseServer {
 	said := api.PulseServer{Up: now.Usable(), Since: api.Time(now.Since), Answer: now.Slow.Seconds()}
 	switch {
 	case now.Down != nil:

@@ -70,16 +70,16 @@ func (a *App) silence(node string) (s silence, ok bool) {
 
 // ownsNone is the text of /readyz about a node that owns no partitions although it should; "" if it owns some, should
 // own none, or gets them from living nodes in time.
-func (a *App) ownsNone() string {
-	d, fault := a.withoutShare()
-	if d > 0 && fault == "" && len(a.unworked()) > 0 {
+func (s *state) ownsNone() string {
+	d, fault := s.app.withoutShare()
+	if d > 0 && fault == "" && len(s.unworked) > 0 {
 		fault = "others hold them and do not answer"
 	}
 	if fault == "" {
 		return ""
 	}
 	return fmt.Sprintf("this node owns none of %d partitions for %s: %s; toc cluster shows who holds them, look at /readyz and the log there",
-		a.layout.Partitions, d.Round(time.Second), fault)
+		s.app.layout.Partitions, d.Round(time.Second), fault)
 }
 
 // withoutShare is cluster.Consul.WithoutShare; a single node is never without.

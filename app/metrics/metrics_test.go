@@ -73,25 +73,20 @@ func TestPromiseLateness(t *testing.T) {
 	require.Contains(t, text, `toc_promise_lateness_seconds_count{biz_type="a",mode="scan"} 1`+"\n")
 }
 
-func TestState(t *testing.T) {
+func TestGauges(t *testing.T) {
 	m := metrics.New()
-	up := false
-	m.Watch(func() metrics.State {
-		return metrics.State{
-			Types: []metrics.TypeState{{BizType: "a", Overdue: 2, OldestOverdue: 1.5, Retrying: 3, OldestPromise: 2.5}}, DatabaseUp: []bool{true, false}, ConsulUp: &up, Durable: []*bool{nil, &up},
-			Degraded: []metrics.Trouble{{"row_locked", -1}, {"row_locked", -1}, {"database_down", 1}}, UnknownPending: map[uint64]int{9: 4},
-			Partitions: 16, Skews: []metrics.Skew{{Of: "node", Name: "n2", Ahead: -250 * time.Millisecond}},
-		}
+	m.Watch(func(set metrics.Set) {
+		set(metrics.DatabaseUp, metrics.Bool(true), "0")
+		set(metrics.DatabaseUp, metrics.Bool(false), "1")
+		set(metrics.ClockSkew, -.25, "node", "n2")
+		set(metrics.Throttled, 7, "a", "rate")
 	})
 	text := scrape(t, m)
 	for _, series := range []string{
-		`toc_database_up{database="0"} 1`, `toc_database_up{database="1"} 0`, `toc_durable{database="1"} 0`, `toc_consul_up 0`,
-		`toc_degraded{database="",reason="row_locked"} 2`, `toc_degraded{database="1",reason="database_down"} 1`,
-		`toc_partitions 16`, `toc_clock_skew_seconds{name="n2",of="node"} -0.25`, `toc_unknown_type_pending{biz_type="9"} 4`, `toc_oldest_overdue_seconds{biz_type="a"} 1.5`, `toc_pending_overdue{biz_type="a"} 2`,
-		`toc_retrying{biz_type="a"} 3`, `toc_oldest_promise_seconds{biz_type="a"} 2.5`,
+		`toc_database_up{database="0"} 1`, `toc_database_up{database="1"} 0`, `toc_clock_skew_seconds{name="n2",of="node"} -0.25`,
+		`# TYPE toc_throttled_total counter`, `toc_throttled_total{biz_type="a",by="rate"} 7`,
 	} {
 		require.Contains(t, text, series+"\n")
 	}
-	require.NotContains(t, text, `toc_durable{database="0"}`, "it has not answered yet")
-	require.NotContains(t, text, "toc_redis_up", "nobody needs it")
+	require.NotContains(t, text, "toc_redis_up", "it was not set")
 }

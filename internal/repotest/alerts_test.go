@@ -19,7 +19,7 @@ const runbook = "https://github.com/timeoutcenter/toc/blob/main/docs/operating.m
 func TestAlerts(t *testing.T) {
 	known := make(map[string]bool)
 	m := metrics.New()
-	m.Watch(func() metrics.State { return metrics.State{} })
+	m.Watch(func(metrics.Set) {})
 	descs := make(chan *prometheus.Desc)
 	go func() { m.Collector().Describe(descs); close(descs) }()
 	for d := range descs {
