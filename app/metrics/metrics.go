@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/timeoutcenter/toc/queue"
@@ -43,7 +44,7 @@ type Metrics struct {
 	promise   *prometheus.HistogramVec
 	run       *prometheus.HistogramVec
 	fenced    *prometheus.CounterVec
-	scans     prometheus.Histogram
+	scans     prometheus.Observer
 	scanFails *prometheus.CounterVec
 	lastScan  *prometheus.GaugeVec
 	purged    *prometheus.CounterVec
@@ -51,7 +52,7 @@ type Metrics struct {
 	rearmed   *prometheus.CounterVec
 	unarmed   *prometheus.CounterVec
 	expired   *prometheus.CounterVec
-	roundTrip prometheus.Histogram
+	roundTrip prometheus.Observer
 	produced  *prometheus.HistogramVec
 	unstored  *prometheus.CounterVec
 	requests  *prometheus.CounterVec
@@ -80,91 +81,66 @@ type series struct {
 
 // New makes the metrics of a process.
 func New() *Metrics {
-	m := &Metrics{
-		recent:   newRecent(),
-		registry: prometheus.NewRegistry(),
-		process:  prometheus.NewRegistry(),
-		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_tasks_submitted_total", Help: "Tasks stored by submits; known dedup_keys do not count.",
-		}, []string{"biz_type"}),
-		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_runs_total", Help: "Ended runs by outcome, counted when the outcome is durable.",
-		}, []string{"biz_type", "mode", "outcome"}),
-		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "toc_lateness_seconds", Help: "The moment the processor starts minus action_time.", Buckets: latenessBuckets,
-		}, []string{"biz_type", "mode"}),
-		part: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "toc_lateness_part_seconds",
-			Help:    "The parts of toc_lateness_seconds: until the task was in memory (find), its row was read again (check), a worker took it (wait) and called the processor (start).",
-			Buckets: latenessBuckets,
-		}, []string{"biz_type", "mode", "part"}),
-		promise: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "toc_promise_lateness_seconds", Help: "The start of the run that succeeded minus due_time, the time promised before any retry.",
-			Buckets: latenessBuckets,
-		}, []string{"biz_type", "mode"}),
-		run: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "toc_run_seconds", Help: "Time that a run took in the processor.",
-			Buckets: []float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300},
-		}, []string{"biz_type"}),
-		fenced: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_finish_fenced_total", Help: "Outcomes of which something was not written, because it had been edited while the task ran: its status, its attempts, or its action_time (moved).",
-		}, []string{"biz_type", "reason"}),
-		scans: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "toc_scan_seconds", Help: "Time of one pass of the scanner over the owned partitions of one database.",
-			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
-		}),
-		scanFails: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_scan_failures_total", Help: "Passes over a database that did not read all of it.",
-		}, []string{"database"}),
-		lastScan: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "toc_last_scan_timestamp_seconds", Help: "When the last complete pass over a database ended, Unix time.",
-		}, []string{"database"}),
-		purged: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_purged_total", Help: "Tasks deleted after their retention.",
-		}, []string{"status"}),
-		purgeLag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "toc_purge_lag_seconds", Help: "For how long the oldest row of this node's partitions of a database should be gone, as of the last round of the purge; 0: none is left.",
-		}, []string{"database"}),
-		rearmed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_rearmed_total", Help: "Tasks put into Redis from the store: lost there, near enough now (horizon), or read soon before or after their time and unknown there (sweep).",
-		}, []string{"biz_type", "reason"}),
-		unarmed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_arm_failures_total", Help: "Tasks stored while Redis could not be told; the sweep or the scanner finds them.",
-		}, []string{"biz_type"}),
-		expired: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_claims_expired_total", Help: "Claims that nobody settled and that were rolled back.",
-		}, []string{"biz_type"}),
-		roundTrip: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "toc_redis_round_trip_seconds", Help: "Time of one claim of all slots of a Redis server that were due.",
-			Buckets: []float64{.0001, .0002, .0005, .001, .002, .005, .01, .05, .1, .5, 1, 5},
-		}),
-		produced: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "toc_kafka_produce_seconds", Help: "Time until the brokers of a Kafka cluster acknowledged a record.",
-			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 30},
-		}, []string{"cluster"}),
-		unstored: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "toc_intake_refused_total", Help: "Records of a topic that were refused as tasks.",
-		}, []string{"name"}),
-	}
-	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "toc_http_requests_total", Help: "Requests to the HTTP API by route and the status that they were answered with.",
-	}, []string{"route", "status"})
-	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "toc_refused_total", Help: "Requests to the HTTP API that were answered with 4xx or 5xx.",
-	}, []string{"route", "reason"})
-	m.answering = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "toc_http_request_seconds", Help: "Time from a request's headers to the end of its answer.",
-		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60},
-	}, []string{"route"})
-	m.spans = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "toc_trace_spans_dropped_total", Help: "Spans that the collector has not taken.",
-	})
+	m := &Metrics{recent: newRecent(), registry: prometheus.NewRegistry(), process: prometheus.NewRegistry()}
+	m.submitted = m.counterVec("toc_tasks_submitted_total", "Tasks stored by submits; known dedup_keys do not count.", "biz_type")
+	m.runs = m.counterVec("toc_runs_total", "Ended runs by outcome, counted when the outcome is durable.", "biz_type", "mode", "outcome")
+	m.lateness = m.histogramVec("toc_lateness_seconds",
+		"The moment the processor starts minus action_time.", latenessBuckets, "biz_type", "mode")
+	m.part = m.histogramVec("toc_lateness_part_seconds",
+		"The parts of toc_lateness_seconds: until the task was in memory (find), its row was read again (check), a worker took it (wait) and called the processor (start).",
+		latenessBuckets, "biz_type", "mode", "part")
+	m.promise = m.histogramVec("toc_promise_lateness_seconds",
+		"The start of the run that succeeded minus due_time, the time promised before any retry.", latenessBuckets, "biz_type", "mode")
+	m.run = m.histogramVec("toc_run_seconds",
+		"Time that a run took in the processor.",
+		[]float64{.0001, .0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}, "biz_type")
+	m.fenced = m.counterVec("toc_finish_fenced_total",
+		"Outcomes of which something was not written, because it had been edited while the task ran: its status, its attempts, or its action_time (moved).",
+		"biz_type", "reason")
+	m.scans = m.histogramVec("toc_scan_seconds",
+		"Time of one pass of the scanner over the owned partitions of one database.",
+		[]float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60}).WithLabelValues()
+	m.scanFails = m.counterVec("toc_scan_failures_total", "Passes over a database that did not read all of it.", "database")
+	m.lastScan = m.gaugeVec("toc_last_scan_timestamp_seconds", "When the last complete pass over a database ended, Unix time.", "database")
+	m.purged = m.counterVec("toc_purged_total", "Tasks deleted after their retention.", "status")
+	m.purgeLag = m.gaugeVec("toc_purge_lag_seconds",
+		"For how long the oldest row of this node's partitions of a database should be gone, as of the last round of the purge; 0: none is left.",
+		"database")
+	m.rearmed = m.counterVec("toc_rearmed_total",
+		"Tasks put into Redis from the store: lost there, near enough now (horizon), or read soon before or after their time and unknown there (sweep).",
+		"biz_type", "reason")
+	m.unarmed = m.counterVec("toc_arm_failures_total",
+		"Tasks stored while Redis could not be told; the sweep or the scanner finds them.", "biz_type")
+	m.expired = m.counterVec("toc_claims_expired_total", "Claims that nobody settled and that were rolled back.", "biz_type")
+	m.roundTrip = m.histogramVec("toc_redis_round_trip_seconds",
+		"Time of one claim of all slots of a Redis server that were due.",
+		[]float64{.0001, .0002, .0005, .001, .002, .005, .01, .05, .1, .5, 1, 5}).WithLabelValues()
+	m.produced = m.histogramVec("toc_kafka_produce_seconds",
+		"Time until the brokers of a Kafka cluster acknowledged a record.",
+		[]float64{.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 30}, "cluster")
+	m.unstored = m.counterVec("toc_intake_refused_total", "Records of a topic that were refused as tasks.", "name")
+	m.requests = m.counterVec("toc_http_requests_total",
+		"Requests to the HTTP API by route and the status that they were answered with.", "route", "status")
+	m.refused = m.counterVec("toc_refused_total", "Requests to the HTTP API that were answered with 4xx or 5xx.", "route", "reason")
+	m.answering = m.histogramVec("toc_http_request_seconds",
+		"Time from a request's headers to the end of its answer.",
+		[]float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60}, "route")
+	m.spans = m.counterVec("toc_trace_spans_dropped_total", "Spans that the collector has not taken.").WithLabelValues()
 	m.types.Store(&map[uint64]*series{})
-	m.registry.MustRegister(m.submitted, m.runs, m.lateness, m.part, m.promise, m.run, m.fenced, m.scans, m.scanFails, m.lastScan, m.purged,
-		m.purgeLag,
-		m.rearmed, m.unarmed, m.expired, m.roundTrip, m.produced, m.unstored, m.requests, m.refused, m.answering, m.spans)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+func (m *Metrics) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return promauto.With(m.registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func (m *Metrics) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
+	return promauto.With(m.registry).NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func (m *Metrics) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return promauto.With(m.registry).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // Collector gives the center's own series, without those of Go and the process, which a program's registry has itself.
