@@ -55,6 +55,8 @@ type App struct {
 	cluster    membership
 	limits     *limits.Limits
 	tls        tlsClients
+	faults     []*fault
+	faultLog   faultLog
 	dueOf      []due               // by database; for the counter alone
 	due        atomic.Pointer[due] // their sum as of the last count; nil: none yet
 	queue      *queue.Queue
@@ -74,22 +76,19 @@ type App struct {
 	tracer     *tracing.Tracer // nil: the same
 	log        logqueue.Queue
 
-	proof   *peerproof.Prover              // of this node's identity, for the other nodes
-	tokens  atomic.Pointer[[]string]       // http.tokens in force
-	consul  atomic.Pointer[configs.Consul] // of which the token is in force
-	refused atomic.Pointer[string]         // why the configuration file is not in force; nil: it is
-	// descriptorsGone is set while this process cannot open files and connections.
-	descriptorsGone atomic.Bool
-	notDurable      []atomic.Pointer[[]string] // by database: the settings by which writes may be lost; nil: unknown
-	lanes           map[uint64]builtLane       // by biz_type id: the running ones
-	inForce         []configs.BizType          // as last read; for the watcher alone
-	laneChanges     chan []*worker.Lane        // for the runner, after a change of the configuration; the drain closes it
-	reloadRequests  wait.Signal                // asks for a check of the configuration file
-	draining        atomic.Bool
-	storeID         atomic.Value // string; see StoreID
-	preparing       wait.Mutex   // one prepare of the embedded store at a time
-	addr            atomic.Value // string: the address listened on
-	web             *webServer   // nil: there is no HTTP API
+	proof          *peerproof.Prover              // of this node's identity, for the other nodes
+	tokens         atomic.Pointer[[]string]       // http.tokens in force
+	consul         atomic.Pointer[configs.Consul] // of which the token is in force
+	refused        atomic.Pointer[string]         // why the configuration file is not in force; nil: it is
+	lanes          map[uint64]builtLane           // by biz_type id: the running ones
+	inForce        []configs.BizType              // as last read; for the watcher alone
+	laneChanges    chan []*worker.Lane            // for the runner, after a change of the configuration; the drain closes it
+	reloadRequests wait.Signal                    // asks for a check of the configuration file
+	draining       atomic.Bool
+	storeID        atomic.Value // string; see StoreID
+	preparing      wait.Mutex   // one prepare of the embedded store at a time
+	addr           atomic.Value // string: the address listened on
+	web            *webServer   // nil: there is no HTTP API
 
 	started   atomic.Bool        // by Start
 	stop      context.CancelFunc // of Start

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/app/metrics"
@@ -36,7 +35,6 @@ func (a *App) build() error {
 	}
 	a.layout = Layout(a.cfg)
 	a.dueOf = make([]due, a.layout.Databases)
-	a.notDurable = make([]atomic.Pointer[[]string], a.layout.Databases)
 	a.clock = newClock(a.component("clock"), a.opts.outside.Ahead)
 	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {
 		return err
@@ -106,6 +104,7 @@ func (a *App) build() error {
 	}
 	a.operations = a.newOperations(owned)
 	a.console = a.newConsole()
+	a.faults = a.faultKinds()
 	a.metrics.Watch(a.gauges)
 	return nil
 }

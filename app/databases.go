@@ -2,34 +2,14 @@ package app
 
 import (
 	"context"
-	"time"
 
 	"github.com/timeoutcenter/toc/store"
 )
 
-// watchDatabases logs changes of the databases' conditions, until ctx ends. A database that becomes usable is
-// scanned at once.
+// watchDatabases follows the databases' conditions until ctx ends. A database that becomes usable is scanned at once.
 func (a *App) watchDatabases(ctx context.Context) error {
-	log := a.component("store")
-	return a.store.Watch(ctx, func(database int, before, now store.Condition) {
-		switch {
-		case before.Down == nil && now.Down != nil:
-			log.Warn("database is out of reach, its partitions wait", "database", database, "error", now.Down)
-		case before.Down != nil && now.Down == nil:
-			log.Info("database answers again", "database", database)
-		}
-		switch {
-		case before.Refusing == nil && now.Refusing != nil:
-			log.Warn("database refuses writes", "database", database, "error", now.Refusing)
-		case before.Refusing != nil && now.Refusing == nil:
-			log.Info("database takes writes again", "database", database)
-		}
-		switch {
-		case before.Slow == 0 && now.Slow != 0:
-			log.Warn("database is slow", "database", database, "answer", now.Slow.Round(time.Millisecond))
-		case before.Slow != 0 && now.Slow == 0:
-			log.Info("database is fast again", "database", database)
-		}
+	return a.store.Watch(ctx, func(database int, _, now store.Condition) {
+		a.logFaults()
 		if now.Usable() {
 			a.scanner.TickDatabase(database)
 		}

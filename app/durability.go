@@ -2,42 +2,48 @@ package app
 
 import (
 	"context"
-	"slices"
+	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/timeoutcenter/toc/app/metrics"
 )
 
-// durabilityEvery is the interval at which each database is asked what its durability rests on.
-const durabilityEvery = 10 * time.Second
-
-// readDurability asks the databases. Of one that does not answer the last answer stands.
-func (a *App) readDurability(ctx context.Context) {
-	log := a.component("store")
-	for d := range a.layout.Databases {
-		if a.store.Condition(d).Down != nil {
-			continue
-		}
-		now, err := a.store.Durability(ctx, d)
-		if err != nil {
-			continue // the store's own watch reports it
-		}
-		before := a.notDurable[d].Swap(&now)
-		switch {
-		case len(now) > 0 && (before == nil || !slices.Equal(*before, now)):
-			log.Warn("database is not durable: answered writes may be lost", "database", d, "settings", strings.Join(now, "; "))
-		case len(now) == 0 && before != nil && len(*before) > 0:
-			log.Info("database is durable again", "database", d)
-		}
+// notDurable is the fault that a database may lose answered writes, by the settings of its server.
+func (a *App) notDurable() *fault {
+	settings := make([]atomic.Pointer[[]string], a.layout.Databases) // the wrong ones; nil: not read yet
+	return &fault{
+		code: "durability", title: "a database may lose answered writes, by its settings", after: "10 s", metric: "toc_durable",
+		component: "store", level: slog.LevelWarn,
+		begins: "database is not durable: answered writes may be lost", ends: "database is durable again",
+		again: true, every: 10 * time.Second,
+		check: func(ctx context.Context) {
+			for d := range settings {
+				if a.store.Condition(d).Down != nil {
+					continue
+				}
+				if now, err := a.store.Durability(ctx, d); err == nil { // else the last answer stands
+					settings[d].Store(&now)
+				}
+			}
+		},
+		find: ofDatabases(func(d *database) (string, []any) {
+			wrong := settings[d.number].Load()
+			if wrong == nil || len(*wrong) == 0 {
+				return "", nil
+			}
+			text := strings.Join(*wrong, "; ")
+			return fmt.Sprintf("database %d is not durable: %s", d.number, text), []any{"settings", text}
+		}),
+		gauges: func(_ *state, set metrics.Set) {
+			for d := range settings {
+				if wrong := settings[d].Load(); wrong != nil {
+					set(metrics.Durable, metrics.Bool(len(*wrong) == 0), strconv.Itoa(d))
+				}
+			}
+		},
 	}
-}
-
-// durable reports for each database whether its answered writes are on disk; nil: it has not answered yet.
-func (a *App) durable() []*bool {
-	list := make([]*bool, a.layout.Databases)
-	for d := range list {
-		if faults := a.notDurable[d].Load(); faults != nil {
-			list[d] = new(len(*faults) == 0)
-		}
-	}
-	return list
 }

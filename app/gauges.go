@@ -24,12 +24,8 @@ func (a *App) gauges(set metrics.Set) {
 	for id, rows := range s.unknown() {
 		set(metrics.UnknownType, float64(rows), strconv.FormatUint(id, 10))
 	}
-	durable := a.durable()
 	for d := range s.databases {
 		set(metrics.DatabaseUp, metrics.Bool(s.databases[d].Usable() && s.databases[d].wait == nil), strconv.Itoa(d))
-		if durable[d] != nil {
-			set(metrics.Durable, metrics.Bool(*durable[d]), strconv.Itoa(d))
-		}
 	}
 	if up := s.redisUp(); up != nil {
 		set(metrics.RedisUp, metrics.Bool(*up))
@@ -44,6 +40,11 @@ func (a *App) gauges(set metrics.Set) {
 		set(metrics.ClockSkew, k.Ahead.Seconds(), k.Of, k.Name)
 	}
 	set(metrics.LogDropped, float64(a.log.Dropped()))
+	for _, f := range a.faults {
+		if f.gauges != nil {
+			f.gauges(s, set)
+		}
+	}
 	list, _ := s.troubles()
 	count := make(map[[2]string]int)
 	for _, t := range list {
@@ -51,7 +52,7 @@ func (a *App) gauges(set metrics.Set) {
 		if t.database >= 0 {
 			database = strconv.Itoa(t.database)
 		}
-		count[[2]string{t.reason, database}]++
+		count[[2]string{t.code, database}]++
 	}
 	for labels, n := range count {
 		set(metrics.Degraded, float64(n), labels[:]...)

@@ -42,18 +42,17 @@ func (a *App) services() []service {
 		{"cluster", true, owning, end, a.cluster.Run},
 		{"tracing", a.spans != nil, owning, end, a.spans.Run},
 		{"store", true, finding, end, a.watchDatabases},
-		{"durability", true, finding, end, every(0, durabilityEvery, a.readDurability)},
 		{"clock", true, finding, end, every(time.Second, time.Second, a.checkClock)},
 		{"peer clocks", peers, finding, end, a.watchPeerClocks},
 		{"limits", peers, finding, answering, a.borrow},
 		{"due", true, finding, end, every(dueFirst, dueEvery, a.countDue)},
 		{"pulse", true, finding, end, every(0, pulseEvery, func(context.Context) { a.metrics.Recent().Tick(a.clock.Now()) })},
 		{"console", a.console != nil, finding, end, a.console.Run},
-		{"descriptors", true, finding, end, every(time.Second, time.Second, a.checkDescriptors)},
 		{"control", true, finding, end, a.control.Run},
 		{"operations", true, finding, end, a.operations.Run},
 		{"scanner", true, finding, end, a.scanner.Run},
 	}
+	list = append(list, a.checks()...)
 	for _, r := range a.readers {
 		list = append(list, service{"intake " + r.Name(), true, handingOver, end, r.Run})
 	}

@@ -26,9 +26,11 @@ type state struct {
 	skews      []metrics.Skew
 	stuck      []worker.Stuck
 	retrying   map[uint64]store.Retrying // by biz_type, as of the last scan
-	// overdue counts the pending tasks of this node whose time has passed, by biz_type. It is computed when a view asks for
-	// it: while a database cannot be read, it looks at each task in memory.
-	overdue func() map[uint64]store.Overdue
+
+	// Two parts are computed when a view asks for them: the one looks at each slot, and while a database cannot be read, the
+	// other one looks at each task in memory.
+	redis   func() string                   // why Redis does not serve all slots; empty: it does
+	overdue func() map[uint64]store.Overdue // the pending tasks of this node whose time has passed, by biz_type
 }
 
 // database is a database as this node finds it.
@@ -40,13 +42,10 @@ type database struct {
 	wait   *cluster.Wait // why this node cannot use it yet; nil: it can
 }
 
-// works reports whether tasks of the database can be taken in.
-func (d *database) works() bool { return d.Usable() && d.held }
-
 // state returns the state of this node. It queries no server: what it reads is a second old.
 func (a *App) state() *state {
 	s := &state{app: a, now: a.clock.Now(), lost: a.cluster.Lost(), waits: a.cluster.Waits(), partitions: []int{}, unworked: a.unworked(),
-		skews: a.skews(), stuck: a.runner.Stuck(), retrying: a.scanner.Retrying()}
+		skews: a.skews(), stuck: a.runner.Stuck(), retrying: a.scanner.Retrying(), redis: sync.OnceValue(a.timer.Degraded)}
 	if !a.draining.Load() {
 		s.partitions = a.cluster.Ownership().Owned()
 	}
@@ -166,7 +165,7 @@ func (s *state) redisUp() *bool {
 	if !s.app.timer.InUse() || !s.app.open.Load() {
 		return nil
 	}
-	return new(s.app.timer.Degraded() == "")
+	return new(s.redis() == "")
 }
 
 // consulUp reports whether heartbeats reach Consul; nil: there is none.

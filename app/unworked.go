@@ -56,10 +56,6 @@ func endSession(session string) string {
 	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul ends it now", session)
 }
 
-func describeUnworked(u api.Unworked) string {
-	return fmt.Sprintf("%d partitions: %s", len(u.Partitions), u.Reason)
-}
-
 // silence returns since when another node does not answer this one.
 func (a *App) silence(node string) (s silence, ok bool) {
 	a.peers.mu.Lock()
