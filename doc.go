@@ -24,7 +24,7 @@
 // feature comes in with its subtraction.
 //
 //	lines api 1650
-//	lines app 4750
+//	lines app 4950
 //	lines client 1550
 //	lines cluster 4200
 //	lines cmd 4750

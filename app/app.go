@@ -79,7 +79,7 @@ type App struct {
 	proof          *peerproof.Prover              // of this node's identity, for the other nodes
 	tokens         atomic.Pointer[[]string]       // http.tokens in force
 	consul         atomic.Pointer[configs.Consul] // of which the token is in force
-	refused        atomic.Pointer[string]         // why the configuration file is not in force; nil: it is
+	refused        atomic.Value                   // string: why the configuration file is not in force; empty: it is
 	lanes          map[uint64]builtLane           // by biz_type id: the running ones
 	inForce        []configs.BizType              // as last read; for the watcher alone
 	laneChanges    chan []*worker.Lane            // for the runner, after a change of the configuration; the drain closes it

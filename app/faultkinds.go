@@ -19,7 +19,10 @@ func (a *App) faultKinds() []*fault {
 			find: one(func(s *state) string { return textIf(a.draining.Load(), "draining: this node is about to stop") })},
 		{code: "configuration", title: "the configuration file is refused", after: "1 s",
 			begins: "configuration refused; the old one stays in force",
-			find:   one(func(*state) string { return a.configurationFault() })},
+			find: one(func(*state) string {
+				why, _ := a.refused.Load().(string)
+				return textIf(why != "", "the configuration file is refused; the one before stays in force: %s", why)
+			})},
 		{code: "tls", title: "certificates were replaced by files that cannot be used", after: "the next connection, or `/readyz`",
 			begins: "certificates cannot be re-read; the old ones stay in force",
 			find: one(func(*state) string {
@@ -132,15 +135,6 @@ func (a *App) faultKinds() []*fault {
 }
 
 func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// configurationFault is why the configuration file is not in force.
-func (a *App) configurationFault() string {
-	why := a.refused.Load()
-	if why == nil {
-		return ""
-	}
-	return "the configuration file is refused; the one before stays in force: " + *why
-}
 
 // starting is what the start waits for.
 func (s *state) starting() (found []trouble) {

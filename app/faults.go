@@ -43,9 +43,13 @@ type trouble struct {
 	facts    []any // of its line in the log
 }
 
-func (t trouble) of(f *fault) trouble {
-	t.fault = f
-	return t
+// in returns what there is of a fault.
+func (f *fault) in(s *state) []trouble {
+	found := f.find(s)
+	for i := range found {
+		found[i].fault = f
+	}
+	return found
 }
 
 // textIf formats a text; without the fault it is empty.
@@ -87,10 +91,10 @@ func ofDatabases(text func(d *database) (text string, facts []any)) func(s *stat
 func (s *state) troubles() (list []trouble, ready bool) {
 	hidden := make(map[int]bool) // by database
 	for _, f := range s.app.faults {
-		found := f.find(s)
+		found := f.in(s)
 		for _, t := range found {
 			if !hidden[t.database] {
-				list = append(list, t.of(f))
+				list = append(list, t)
 			}
 			hidden[t.database] = hidden[t.database] || f.hides
 		}
@@ -129,9 +133,7 @@ func (a *App) logFaults() {
 	l.open = nil
 	for _, f := range a.faults {
 		if f.component != "" {
-			for _, t := range f.find(s) {
-				l.open = append(l.open, t.of(f))
-			}
+			l.open = append(l.open, f.in(s)...)
 		}
 	}
 	for _, t := range l.open {

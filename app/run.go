@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/configs"
@@ -268,9 +269,9 @@ func (a *App) watchConfig(ctx context.Context) error {
 	w := configs.NewWatcher(a.opts.configPath, a.opts.environ, a.cfg, 0, func(cfg configs.Config, err error) {
 		a.reload(ctx, cfg, err)
 	})
-	notifierDone := make(chan struct{})
-	go func() {
-		defer close(notifierDone)
+	var notifier sync.WaitGroup
+	defer notifier.Wait()
+	notifier.Go(func() {
 		for {
 			select {
 			case <-a.reloadRequests:
@@ -279,10 +280,8 @@ func (a *App) watchConfig(ctx context.Context) error {
 				return
 			}
 		}
-	}()
-	err := w.Run(ctx)
-	<-notifierDone
-	return err
+	})
+	return w.Run(ctx)
 }
 
 // Reload checks the configuration file now instead of at the next interval.
@@ -308,10 +307,10 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error) {
 	if err != nil {
 		log.Error("configuration refused; the old one stays in force", "file", a.opts.configPath, "error", err)
 		first, _, _ := strings.Cut(err.Error(), "\n")
-		a.refused.Store(&first)
+		a.refused.Store(first)
 		return
 	}
-	a.refused.Store(nil)
+	a.refused.Store("")
 	a.metrics.SetTypes(types)
 	a.catalog.Store(types)
 	a.timer.SetTypes(redisBizTypes(cfg))

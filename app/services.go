@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/server/console"
 )
 
 // service is a part of the center that works from the start to a phase of the drain.
@@ -47,7 +48,7 @@ func (a *App) services() []service {
 		{"limits", peers, finding, answering, a.borrow},
 		{"due", true, finding, end, every(dueFirst, dueEvery, a.countDue)},
 		{"pulse", true, finding, end, every(0, pulseEvery, func(context.Context) { a.metrics.Recent().Tick(a.clock.Now()) })},
-		{"console", a.console != nil, finding, end, a.console.Run},
+		{"console", a.console != nil, finding, end, every(console.Tick, console.Tick, a.console.NoteOwners)},
 		{"control", true, finding, end, a.control.Run},
 		{"operations", true, finding, end, a.operations.Run},
 		{"scanner", true, finding, end, a.scanner.Run},

@@ -60,6 +60,9 @@ type NodePulse struct {
 	api.Pulse
 }
 
+// Tick is how often an open page changes.
+const Tick = 2 * time.Second
+
 // Config is what a console works with.
 type Config struct {
 	Node   string // this node's name
@@ -68,7 +71,7 @@ type Config struct {
 	// Tokens returns the tokens for logging in. Without any, everybody is let in, as by the API.
 	Tokens func() []string
 	Now    func() time.Time
-	// Tick is how often an open page changes. Defaults to 2 s.
+	// Tick is how often an open page changes. Defaults to Tick.
 	Tick   time.Duration
 	Logger *slog.Logger // defaults to none
 }
@@ -85,9 +88,9 @@ type Console struct {
 	sent      map[[sha256.Size]byte]api.ID // the operations that forms have started, by the hash of the form
 }
 
-// New makes a console. Run keeps its history of owners.
+// New makes a console.
 func New(cfg Config) *Console {
-	cfg.Tick = cmp.Or(cfg.Tick, 2*time.Second)
+	cfg.Tick = cmp.Or(cfg.Tick, Tick)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Console{cfg: cfg, center: cfg.Center, mux: http.NewServeMux(), snapshots: snapshots{last: make(map[string]*snapshot)},
 		owners: newOwners(), sent: make(map[[sha256.Size]byte]api.ID)}
@@ -138,18 +141,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// Run follows who owns what, until ctx ends.
-func (c *Console) Run(ctx context.Context) error {
-	tick := time.NewTicker(c.cfg.Tick)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if cluster, err := c.cfg.Status.Cluster(ctx); err == nil {
-			c.owners.note(c.cfg.Now(), cluster)
-		}
+// NoteOwners keeps the history of who owns what. Call it each Tick.
+func (c *Console) NoteOwners(ctx context.Context) {
+	if cluster, err := c.cfg.Status.Cluster(ctx); err == nil {
+		c.owners.note(c.cfg.Now(), cluster)
 	}
 }
