@@ -46,13 +46,14 @@ func (t *Timer) arm(tasks []task.Task, keep bool) {
 		if bt == nil || tasks[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
 			continue
 		}
-		switch s := t.slotOf(bt, tasks[i].JobID); {
-		case !s.isServed():
+		p := t.partitionOf(tasks[i].JobID)
+		switch srv := t.serverAt(bt, p); {
+		case !t.isServed(bt, p):
 			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
-		case s.server.isSilent(now):
+		case srv.isSilent(now):
 			silent = append(silent, tasks[i])
 		default:
-			parts = addPart(parts, s.server, tasks[i])
+			parts = addPart(parts, srv, tasks[i])
 		}
 	}
 	t.mu.Unlock()
@@ -76,10 +77,10 @@ func (t *Timer) arm(tasks []task.Task, keep bool) {
 	}
 }
 
-// slotOf returns the slot of a task.
-func (t *Timer) slotOf(bt *bizTimer, jobID uint64) *slotState {
+// partitionOf returns the partition of a task.
+func (t *Timer) partitionOf(jobID uint64) int {
 	shard, _ := t.cfg.Layout.ShardOf(jobID)
-	return &bt.slots[t.cfg.Layout.Partition(shard)]
+	return t.cfg.Layout.Partition(shard)
 }
 
 // addPart adds a task to the armCall of its server.
@@ -117,8 +118,8 @@ func (t *Timer) reportUnarmed(tasks []task.Task) {
 	t.mu.Lock()
 	for i := range tasks {
 		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
-			if s := t.slotOf(bt, tasks[i].JobID); s.isUsable() && s.server.silentSince.IsZero() {
-				t.requestRead(s.slot.Partition, nearFirst)
+			if p := t.partitionOf(tasks[i].JobID); t.isUsable(bt, p) {
+				t.requestRead(p, nearFirst)
 			}
 			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
@@ -143,17 +144,18 @@ func (t *Timer) flushArms(srv *server, batch []*armCall) {
 
 // armBatch has the tasks of many calls by slot.
 type armBatch struct {
-	list   []slots.ArmRequest
-	states []*slotState   // by index of list
-	rows   [][]*task.Task // by index of list
+	list  []slots.ArmRequest
+	types []*bizTimer    // by index of list
+	rows  [][]*task.Task // by index of list
 }
 
 // groupBySlot groups tasks by slot.
 func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 	var b armBatch
 	type key struct {
-		slot *slotState
-		keep bool
+		bizTimer  *bizTimer
+		partition int
+		keep      bool
 	}
 	index := make(map[key]int)
 	t.mu.Lock()
@@ -165,22 +167,19 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 			if bt == nil {
 				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
-			s := t.slotOf(bt, row.JobID)
-			n, ok := index[key{s, a.keep}]
+			p := t.partitionOf(row.JobID)
+			n, ok := index[key{bt, p, a.keep}]
 			if !ok {
 				n = len(b.list)
-				index[key{s, a.keep}] = n
-				one := slots.ArmRequest{Slot: s.slot}
+				index[key{bt, p, a.keep}] = n
+				one := slots.ArmRequest{Slot: slots.Slot{Topic: bt.Topic, Partition: p}}
 				if a.keep {
 					one.KeepUntil = t.cfg.Now().Add(time.Second)
 				}
-				b.list, b.states, b.rows = append(b.list, one), append(b.states, s), append(b.rows, nil)
+				b.list, b.types, b.rows = append(b.list, one), append(b.types, bt), append(b.rows, nil)
 			}
 			b.list[n].Members, b.rows[n] = append(b.list[n].Members, memberOf(row)), append(b.rows[n], row)
-			if h := s.inflight[row.JobID]; h.claims > 0 {
-				h.recheckRow = true
-				s.inflight[row.JobID] = h
-			}
+			bt.slots[p].recheck(row.JobID)
 		}
 	}
 	return b
@@ -204,7 +203,7 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 			continue
 		}
 		for _, m := range b.list[i].Members {
-			t.advanceHead(b.states[i], m.At)
+			t.advanceHead(b.types[i], b.list[i].Slot.Partition, m.At)
 		}
 	}
 	t.recordCall(srv, began, answered, failed)
@@ -255,11 +254,12 @@ func (t *Timer) flushRemovals(batch []removal) {
 	}
 	now := t.cfg.Now()
 	bySlot := make(map[slots.Slot]*slots.SettleRequest)
-	requestOf := func(s *slotState) *slots.SettleRequest {
-		if bySlot[s.slot] == nil {
-			bySlot[s.slot] = &slots.SettleRequest{Slot: s.slot}
+	requestOf := func(bt *bizTimer, p int) *slots.SettleRequest {
+		slot := slots.Slot{Topic: bt.Topic, Partition: p}
+		if bySlot[slot] == nil {
+			bySlot[slot] = &slots.SettleRequest{Slot: slot}
 		}
-		return bySlot[s.slot]
+		return bySlot[slot]
 	}
 	var again []*armCall
 	t.mu.Lock()
@@ -268,12 +268,10 @@ func (t *Timer) flushRemovals(batch []removal) {
 		if !r.isDone || bt == nil {
 			continue
 		}
-		s := t.slotOf(bt, r.jobID)
-		if h := s.inflight[r.jobID]; h.claims > 0 { // its claim is being settled, which may bring it back
-			h.recheckRow = true
-			s.inflight[r.jobID] = h
-		} else if !s.server.isSilent(now) {
-			request := requestOf(s)
+		p := t.partitionOf(r.jobID)
+		// If it is claimed, its claim is being settled, which may bring it back.
+		if !bt.slots[p].recheck(r.jobID) && !t.serverAt(bt, p).isSilent(now) {
+			request := requestOf(bt, p)
 			request.Done = append(request.Done, r.jobID)
 		}
 	}
@@ -282,17 +280,18 @@ func (t *Timer) flushRemovals(batch []removal) {
 		if bt == nil {
 			continue
 		}
-		s := t.slotOf(bt, rows[i].JobID)
+		p := t.partitionOf(rows[i].JobID)
+		srv := t.serverAt(bt, p)
 		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
-			if s.isServed() { // otherwise a read finds it once it is served
-				again = addPart(again, s.server, rows[i])
+			if t.isServed(bt, p) { // otherwise a read finds it once it is served
+				again = addPart(again, srv, rows[i])
 			}
 			continue
 		}
-		if s.server.isSilent(now) {
+		if srv.isSilent(now) {
 			continue // the claim of the task finds out
 		}
-		request := requestOf(s)
+		request := requestOf(bt, p)
 		if rows[i].Status == task.Dead {
 			request.Dead = append(request.Dead, slots.Member{JobID: rows[i].JobID, At: rows[i].Modified})
 			continue
@@ -313,8 +312,8 @@ func (t *Timer) PurgeDead(ctx context.Context, partition int, before time.Time) 
 	var list []slots.Slot
 	t.mu.Lock()
 	for _, bt := range t.bizTimers {
-		if s := &bt.slots[partition]; s.isServed() && !s.server.isSilent(t.cfg.Now()) {
-			list = append(list, s.slot)
+		if t.isServed(bt, partition) && !t.serverAt(bt, partition).isSilent(t.cfg.Now()) {
+			list = append(list, slots.Slot{Topic: bt.Topic, Partition: partition})
 		}
 	}
 	t.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -16,64 +17,27 @@ type BizType struct {
 	Visibility time.Duration // a claim that is not settled within it is rolled back
 }
 
-// bizTimer is the timer of one business type: its slots by partition.
+// bizTimer is the timer of one business type.
 type bizTimer struct {
-	*BizType // in force; replaced, never changed, so it may be copied and used without the lock
-	slots    []slotState
-	servers  int // number of servers that have slots of the type
-	inflight int // claimed and not settled tasks
-	late     int // of those, tasks of the backlog that catch_up limits
+	*BizType                    // in force; replaced, never changed, so it may be copied and used without the lock
+	slots    map[int]*slotState // by partition; without the empty ones
+	groups   []*group           // of its slots, by server
+	inflight int                // claimed and not settled tasks
+	late     int                // of those, tasks of the backlog that catch_up limits
 
 	closed bool // the type left redis mode: its claims end, then its slots are dropped
 }
 
-// slotState is this node's view of a slot.
-type slotState struct {
-	slot          slots.Slot
-	server        *server   // that has the slot, as far as known
-	group         *group    // of its server and type
-	inRound       bool      // a round polls it: recovery must not mistake the claims of that round for orphans
-	term          uint64    // of the partition when the slot became ours; 0: it is not ours
-	head          time.Time // when the first task is due, as far as known; zero: empty
-	announcedHead time.Time // the earliest head announced since the last poll, which the answer may not include
-	lastPoll      time.Time // when Redis was last asked
-	lateClaimed   bool      // the last claim took from the backlog that catch_up limits
-	pollNow       bool      // poll it in the next round
-
-	lastRead        lastRead                // of its whole window; zero: none in this term
-	backlogLeft     bool                    // the last read may have left a part of the backlog in the store
-	hasOrphans      bool                    // claims that are not inflight are to be rolled back
-	lastOrphanCount time.Time               // when orphans were last found because Redis had more claims than this node
-	inflight        map[uint64]inflightTask // claimed by this node, not settled
-	inflightClaims  int                     // the number of claims in inflight
-
-	differs Differences // of the last read
-	ghosts  int         // tasks that were claimed since then, and not pending for longer
-
-	unreachableSince time.Time // since when Redis does not answer for it; zero: it answers
-	fallback         bool      // it has been unreachable for so long that the scan engine serves it
-}
-
-// isServed reports whether this engine serves the slot.
-func (s *slotState) isServed() bool { return !s.fallback && !s.server.foreign }
-
-// isUsable reports whether the slot is this node's and Redis serves it, as far as known.
-func (s *slotState) isUsable() bool {
-	return s.isOwned() && s.isServed() && s.unreachableSince.IsZero() && s.server.isKnown
-}
-
-func (s *slotState) isOwned() bool { return s.term != 0 }
-
-// inflightTask counts this node's claims of one task. There is a second claim if the first is being settled, or
-// if Redis has lost the first.
-type inflightTask struct {
-	claims   int // known to this node
-	late     bool
-	settling int       // of those, being settled
-	unread   time.Time // when the task is due; zero: its row has been read since it was claimed
-	// recheckRow: read the row when the claim has ended, to put the task in its place. It was armed during the claim, and Redis may
-	// have ignored that because of the claim; or it was finished, and the end of the claim may bring it back.
-	recheckRow bool
+// groupAt returns the group of the type at a server.
+func (bt *bizTimer) groupAt(srv *server) *group {
+	for _, g := range bt.groups {
+		if g.server == srv {
+			return g
+		}
+	}
+	g := &group{bizTimer: bt, server: srv}
+	bt.groups = append(bt.groups, g)
+	return g
 }
 
 // EachOverdue calls f with the business type and the time of tasks that have not come into the queue although their time has
@@ -88,8 +52,8 @@ func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
 				f(id, due)
 			}
 		}
-		for p := range bt.slots {
-			if s := &bt.slots[p]; s.isOwned() {
+		for _, s := range bt.slots {
+			if s.isOwned() {
 				note(s.head)
 				for _, h := range s.inflight {
 					note(h.unread)
@@ -97,14 +61,6 @@ func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
 			}
 		}
 	}
-}
-
-func newBizTimer(b BizType, partitions int) *bizTimer {
-	bt := &bizTimer{BizType: &b, slots: make([]slotState, partitions)}
-	for p := range bt.slots {
-		bt.slots[p] = slotState{slot: slots.Slot{Topic: b.Topic, Partition: p}}
-	}
-	return bt
 }
 
 // forever is later than any task.
@@ -122,77 +78,85 @@ func (t *Timer) armUntil(b *BizType, now time.Time) time.Time {
 // background, and the scan engine finds its rows.
 func (t *Timer) SetTypes(types []BizType) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	old := t.bizTimers
 	t.bizTimers = make(map[uint64]*bizTimer, len(types))
+	t.topics = make(map[string]*bizTimer, len(types))
+	t.list = nil
+	var added []*bizTimer
 	for _, b := range types {
 		bt := old[b.ID]
-		if c := t.closing[b.ID]; c != nil && c.Topic == b.Topic && (bt == nil || bt.Topic != b.Topic) {
-			bt = c
-			bt.resetTerms()
+		isNew := bt == nil || bt.Topic != b.Topic
+		if c := t.closing[b.ID]; isNew && c != nil && c.Topic == b.Topic {
+			bt = c // its claims stay
 			delete(t.closing, b.ID)
+		} else if isNew {
+			bt = &bizTimer{slots: make(map[int]*slotState)}
 		}
-		if bt == nil || bt.Topic != b.Topic {
-			bt = newBizTimer(b, t.cfg.Layout.Partitions)
+		if isNew {
+			added = append(added, bt)
 		}
-		bt.BizType, bt.closed = &b, false // its claims stay
-		t.bizTimers[b.ID] = bt
+		bt.BizType, bt.closed = &b, false
+		t.bizTimers[b.ID], t.topics[b.Topic] = bt, bt
+		t.list = append(t.list, bt)
+	}
+	for id, bt := range old {
+		if t.bizTimers[id] != bt {
+			bt.closed = true
+			t.closing[id] = bt
+			for _, s := range bt.slots {
+				t.update(s)
+			}
+			t.background.Go(func() { t.dropType(bt) })
+		}
 	}
 	if len(types) > 0 {
+		t.place(t.cfg.Now())
 		select {
 		case <-t.hasTypes:
 		default:
 			close(t.hasTypes)
 		}
 	}
-	for id, bt := range old {
-		if t.bizTimers[id] != bt {
-			bt.closed = true
-			t.closing[id] = bt
-			t.background.Go(func() { t.dropType(bt) })
+	t.takeOver()
+	if len(added) == 0 {
+		return
+	}
+	t.sweeps = append(t.sweeps, sweep{types: added, n: len(t.partitions)})
+	for p := range t.partitions {
+		if t.partitions[p].term != 0 {
+			t.partitions[p].forgetRead(added...)
+			t.requestRead(p, nearFirst)
 		}
 	}
-	t.topics = make(map[string]*bizTimer, len(t.bizTimers))
-	for _, bt := range t.bizTimers {
-		t.topics[bt.Topic] = bt
-	}
-	t.place(t.cfg.Now())
-	t.mu.Unlock()
-	t.takeOver()
-}
-
-// resetTerms makes takeOver treat all slots as new. Their claims stay.
-func (bt *bizTimer) resetTerms() {
-	for p := range bt.slots {
-		bt.slots[p].term = 0
-	}
+	t.replan.Set()
 }
 
 // dropType empties the slots of a removed type once its claims have ended.
 func (t *Timer) dropType(bt *bizTimer) {
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		t.mu.Lock()
-		if !bt.closed { // the type was added again
-			t.mu.Unlock()
-			return
-		}
-		if bt.inflight == 0 || t.stopping {
-			break
-		}
+	pause := wait.Backoff{First: 5 * time.Millisecond, Most: time.Second}
+	t.mu.Lock()
+	for bt.closed && bt.inflight > 0 && !t.stopping {
 		t.mu.Unlock()
-		time.Sleep(wait)
+		time.Sleep(pause.Next())
+		t.mu.Lock()
 	}
-	var slots []slots.Slot
-	for p := range bt.slots {
-		if bt.slots[p].isOwned() && !bt.slots[p].server.foreign {
-			slots = append(slots, bt.slots[p].slot)
+	if !bt.closed { // the type was added again
+		t.mu.Unlock()
+		return
+	}
+	var list []slots.Slot
+	for p := range t.partitions {
+		if slot := (slots.Slot{Topic: bt.Topic, Partition: p}); t.partitions[p].term != 0 && !t.serverOf(slot).foreign {
+			list = append(list, slot)
 		}
 	}
 	b := bt.BizType
 	if t.closing[b.ID] == bt {
 		delete(t.closing, b.ID)
 	}
-	for p := range bt.slots {
-		t.releaseSlot(&bt.slots[p])
+	for _, s := range bt.slots {
+		t.releaseSlot(s)
 	}
 	stopping := t.stopping
 	t.mu.Unlock()
@@ -200,9 +164,9 @@ func (t *Timer) dropType(bt *bizTimer) {
 		return // the next owner of the slots finds out
 	}
 	// Slots that stay expire, and until then the row decides over each task in them.
-	for i, err := range t.slots.Drop(context.Background(), slots) {
+	for i, err := range t.slots.Drop(context.Background(), list) {
 		if err != nil {
-			t.cfg.Logger.Warn("the slots of a biz_type that left redis mode are not all removed", "biz_type", b.Name, "slot", t.slots.StoreKey(slots[i]), "error", err)
+			t.cfg.Logger.Warn("the slots of a biz_type that left redis mode are not all removed", "biz_type", b.Name, "slot", t.slots.StoreKey(list[i]), "error", err)
 			break
 		}
 	}
@@ -210,7 +174,7 @@ func (t *Timer) dropType(bt *bizTimer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.topics[bt.Topic] != nil { // it is back, and may have lost what was armed meanwhile
-		for p := range t.reads {
+		for p := range t.partitions {
 			t.requestRead(p, nearFirst)
 		}
 	}
@@ -235,7 +199,7 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	bt := t.bizTimers[bizType]
-	if bt == nil || !bt.slots[partition].isServed() {
+	if bt == nil || !t.isServed(bt, partition) {
 		return time.Time{}, false
 	}
 	return t.armUntil(bt.BizType, t.cfg.Now()), true
@@ -249,7 +213,9 @@ func (t *Timer) Watch() <-chan struct{} { return t.fallbacks }
 func (t *Timer) watch(ctx context.Context) error {
 	changes := t.cfg.Ownership.Watch()
 	for {
+		t.mu.Lock()
 		t.takeOver()
+		t.mu.Unlock()
 		select {
 		case <-changes:
 		case <-ctx.Done():
@@ -258,36 +224,33 @@ func (t *Timer) watch(ctx context.Context) error {
 	}
 }
 
-// takeOver starts a new term for partitions that this node has taken, and releases the slots of lost partitions.
+// takeOver starts a new term for partitions that this node has taken, and releases the slots of lost partitions. The lock is
+// held.
 func (t *Timer) takeOver() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	terms := make([]uint64, t.cfg.Layout.Partitions)
-	for p := range terms {
-		terms[p] = t.cfg.Ownership.Term(p)
-	}
-	for _, bt := range t.bizTimers {
-		for p := range bt.slots {
-			s := &bt.slots[p]
-			switch term := terms[p]; {
-			case term != 0 && s.term != term:
-				t.releaseSlot(s)
-				s.term = term
-				t.markOrphans(s)
-				t.requestRead(p, nearFirst)
-			case term == 0 && s.term != 0:
+	for i := range t.partitions {
+		p, term := &t.partitions[i], t.cfg.Ownership.Term(i)
+		if p.term == term {
+			continue
+		}
+		p.term, p.lastRead, t.slotCounts = term, lastRead{}, nil
+		for _, bt := range t.list {
+			if s := bt.slots[i]; s != nil {
 				t.releaseSlot(s)
 			}
+		}
+		if term != 0 {
+			t.sweeps = append(t.sweeps, sweep{types: t.list, from: i, n: 1})
+			t.requestRead(i, nearFirst)
+			t.replan.Set()
 		}
 	}
 }
 
-// releaseSlot resets a slot that this node does not own any more. Whether it is reachable is now known only to
+// releaseSlot resets a slot that this node does not own any more, but for its claims. Whether it is reachable is now known only to
 // its new owner. The lock is held.
 func (t *Timer) releaseSlot(s *slotState) {
-	if s.fallback {
-		t.fallbackSlots--
-	}
-	s.term, s.head, s.lastPoll, s.unreachableSince, s.fallback = 0, time.Time{}, time.Time{}, time.Time{}, false
-	s.lastRead, s.backlogLeft, s.differs, s.ghosts = lastRead{}, false, Differences{}, 0
+	t.endFailure(s)
+	s.head, s.lastPoll, s.pollNow, s.hasOrphans = time.Time{}, time.Time{}, false, false
+	s.backlogLeft, s.differs, s.ghosts = false, Differences{}, 0
+	t.update(s)
 }

@@ -12,11 +12,10 @@ import (
 
 // claim is a claimed task whose row must be loaded.
 type claim struct {
-	bizTimer *bizTimer
-	biz      *BizType // at the time of the claim
-	slot     *slotState
-	member   slots.Member
-	at       time.Time // of the claim
+	biz    *BizType // at the time of the claim
+	slot   *slotState
+	member slots.Member
+	at     time.Time // of the claim
 }
 
 // longestWait is the time after which the next plan is made at the latest: the clock may have been set meanwhile.
@@ -34,7 +33,9 @@ func (t *Timer) rounds(ctx context.Context) error {
 			underWay.Go(func() { t.round(ctx, r) })
 		}
 		if await(ctx, min(max(next, 100*time.Microsecond), most), t.replan, roused) {
-			t.planAllAgain()
+			t.mu.Lock()
+			t.placeSoon(t.cfg.Now())
+			t.mu.Unlock()
 		}
 	}
 	return ctx.Err()
@@ -54,20 +55,6 @@ func await(ctx context.Context, d time.Duration, wake wait.Signal, roused <-chan
 	return false
 }
 
-// planAllAgain makes the next plan look through all slots.
-func (t *Timer) planAllAgain() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if soon := t.cfg.Now().Add(placeEvery); soon.Before(t.nextPlacement) && t.nextPlacement != forever {
-		t.nextPlacement = soon
-	}
-	for _, srv := range t.servers {
-		for _, g := range srv.groups {
-			g.planAgain()
-		}
-	}
-}
-
 // round polls the slots of one server and loads the tasks that it claimed.
 func (t *Timer) round(ctx context.Context, r round) {
 	start := t.cfg.Now()
@@ -82,17 +69,18 @@ func (t *Timer) round(ctx context.Context, r round) {
 	t.mu.Lock()
 	t.endRound(r)
 	t.mu.Unlock()
-	t.replan.Set()
 }
 
 // endRound allows the slots of a round to be polled again, after its recovery. The lock is held.
 func (t *Timer) endRound(r round) {
 	r.server.inRound = false
-	for _, a := range r.slots {
-		a.slot.inRound = false
-		a.slot.group.planAgain()
+	for _, s := range r.slots {
+		s.phase = idle
+		s.partition.busy--
+		t.update(s)
 	}
 	t.notifyIdle()
+	t.replan.Set()
 }
 
 // applyAnswers records the answers of a round, and returns the claims to load.
@@ -105,12 +93,12 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 	}
 	loads = make([]claim, 0, members)
 	for i := range answers {
-		a, s := &answers[i], r.slots[i].slot
+		a, s := &answers[i], r.slots[i]
 		s.pollNow, s.lastPoll = false, now
 		answered = answered || slots.IsAnswer(a.Err)
 		t.recordWrite(r.server, a.Err)
 		if a.Err != nil || r.server.writeErr != nil {
-			t.recordUnreachable(s, start)
+			t.recordFailure(s, start)
 		} else {
 			t.recordReachable(s)
 		}
@@ -127,9 +115,9 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 }
 
 // applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
-func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
-	bt, s := from.group.bizTimer, from.slot
-	if r := &t.reads[s.slot.Partition]; s.headVanished(a) && s.isOwned() {
+func (t *Timer) applySlotAnswer(s *slotState, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
+	bt := s.group.bizTimer
+	if r := s.partition; s.headVanished(a) && s.isOwned() {
 		if r.till.IsZero() || s.head.Before(r.from) {
 			r.from = s.head
 		}
@@ -141,17 +129,16 @@ func (t *Timer) applySlotAnswer(from polledSlot, a *slots.ClaimResult, now time.
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(bt, s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
-			loads = append(loads, claim{bt, bt.BizType, s, m, now})
+		if t.addInflight(s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
+			loads = append(loads, claim{bt.BizType, s, m, now})
 		}
 	}
 	// Redis has more claims than this node: an earlier call that timed out here has reached Redis. (Or some claims
 	// were settled since the answer. Then no orphan is found.)
 	if a.Claims <= len(s.inflight) {
 		s.hasOrphans = false
-	} else if now.Sub(s.lastOrphanCount) >= orphansEvery {
-		s.lastOrphanCount = now
-		t.markOrphans(s)
+	} else {
+		t.countOrphans(s, now)
 	}
 	if s.backlogLeft && (a.Next.IsZero() || a.Next.After(now)) {
 		s.backlogLeft = false
@@ -191,7 +178,7 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the task was armed again. The lock is held.
-func (t *Timer) addInflight(bt *bizTimer, s *slotState, m slots.Member, late bool) bool {
+func (t *Timer) addInflight(s *slotState, m slots.Member, late bool) bool {
 	h := s.inflight[m.JobID]
 	if h.claims > h.settling {
 		return false
@@ -200,20 +187,27 @@ func (t *Timer) addInflight(bt *bizTimer, s *slotState, m slots.Member, late boo
 	h.unread = m.At
 	if late && !h.late {
 		h.late = true
-		bt.late++
+		s.group.bizTimer.late++
 	}
 	if s.inflight == nil {
 		s.inflight = make(map[uint64]inflightTask)
 	}
 	s.inflight[m.JobID] = h
-	s.inflightClaims++
-	bt.inflight++
+	s.count(1)
 	return true
 }
 
+// count adds to the numbers of claims in flight.
+func (s *slotState) count(claims int) {
+	s.inflightClaims += claims
+	s.group.inflight += claims
+	s.group.bizTimer.inflight += claims
+	s.partition.busy += claims
+}
+
 // removeInflight removes a settled task. The lock is held.
-func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
-	h := s.inflight[jobID]
+func (t *Timer) removeInflight(s *slotState, jobID uint64) {
+	bt, h := s.group.bizTimer, s.inflight[jobID]
 	h.claims--
 	h.settling--
 	if s.inflight[jobID] = h; h.claims == 0 {
@@ -225,8 +219,7 @@ func (t *Timer) removeInflight(bt *bizTimer, s *slotState, jobID uint64) {
 			t.removals.Add(removal{jobID: jobID})
 		}
 	}
-	s.inflightClaims--
-	bt.inflight--
+	s.count(-1)
 	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
 		t.replan.Set()
 	}

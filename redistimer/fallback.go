@@ -12,68 +12,70 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
-// recordUnreachable records that a slot has been unreachable since its last poll. The lock is held.
-func (t *Timer) recordUnreachable(s *slotState, since time.Time) {
-	if s.unreachableSince.IsZero() {
-		s.unreachableSince = since
-		s.group.hasUnreachable = true
-	}
-}
-
-// startFallbacks lets the scan engine serve slots of a server that have been unreachable for too long. It calls
-// until with the time of the next such slot. The lock is held.
-func (t *Timer) startFallbacks(srv *server, now time.Time, until func(time.Time)) {
-	for _, g := range srv.groups {
-		if srv.silentSince.IsZero() && !g.hasUnreachable {
-			continue
-		}
-		g.hasUnreachable = false
-		for _, s := range g.slots {
-			if !s.isOwned() {
-				continue
-			}
-			if s.unreachableSince.IsZero() {
-				s.unreachableSince = srv.silentSince
-			}
-			g.hasUnreachable = g.hasUnreachable || !s.unreachableSince.IsZero()
-			if s.unreachableSince.IsZero() || s.fallback {
-				continue
-			}
-			if end := s.unreachableSince.Add(t.cfg.OutageAfter); end.After(now) {
-				until(end)
-			} else {
-				t.startFallback(s)
-			}
-		}
-	}
-}
-
-// startFallback lets the scan engine serve a slot until it is reachable again. The lock is held.
-func (t *Timer) startFallback(s *slotState) {
-	s.fallback = true
-	t.fallbacks.Set()
-	if t.fallbackSlots++; t.fallbackSlots == 1 {
-		message := "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile"
-		if slots.Answer(s.server.lastErr) != "" {
-			message = "Redis answers with errors: tasks of redis-mode biz_types are scanned meanwhile"
-		}
-		t.mu.Log(t.cfg.Logger, slog.LevelError, message, "error", cmp.Or(s.server.writeErr, s.server.lastErr))
+// recordFailure records that Redis has not answered for a slot since its last poll. The lock is held.
+func (t *Timer) recordFailure(s *slotState, since time.Time) {
+	if s.failingSince.IsZero() {
+		s.failingSince = since
+		t.failing[s] = struct{}{}
 	}
 }
 
 // recordReachable records that a slot answers. The lock is held.
 func (t *Timer) recordReachable(s *slotState) {
-	if s.unreachableSince.IsZero() {
+	if s.failingSince.IsZero() {
 		return
 	}
-	s.unreachableSince = time.Time{}
+	t.endFailure(s)
 	s.lastOrphanCount, s.pollNow = time.Time{}, true // interrupted claims show in the number of claims, now or at the next poll
 	t.requestRead(s.slot.Partition, nearFirst)
-	if s.fallback {
-		s.fallback = false
-		if t.fallbackSlots--; t.fallbackSlots == 0 {
-			t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
+}
+
+// endFailure forgets that a slot was failing. The lock is held.
+func (t *Timer) endFailure(s *slotState) {
+	s.failingSince = time.Time{}
+	delete(t.failing, s)
+	t.endFallback(&s.fallback)
+}
+
+// startFallbacks lets the scan engine serve servers and slots that have been out of reach for too long. It calls until with
+// the time of the next one. The lock is held.
+func (t *Timer) startFallbacks(now time.Time, until func(time.Time)) {
+	start := func(fallback *bool, since time.Time, srv *server) {
+		if *fallback || since.IsZero() {
+			return
 		}
+		if end := since.Add(t.cfg.OutageAfter); end.After(now) {
+			until(end)
+			return
+		}
+		*fallback = true
+		t.fallbacks.Set()
+		if t.inFallback++; t.inFallback == 1 {
+			message := "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile"
+			if slots.Answer(srv.lastErr) != "" {
+				message = "Redis answers with errors: tasks of redis-mode biz_types are scanned meanwhile"
+			}
+			t.mu.Log(t.cfg.Logger, slog.LevelError, message, "error", cmp.Or(srv.writeErr, srv.lastErr))
+		}
+	}
+	for _, srv := range t.servers {
+		if srv.inUse {
+			start(&srv.fallback, srv.silentSince, srv)
+		}
+	}
+	for s := range t.failing {
+		start(&s.fallback, s.failingSince, s.group.server)
+	}
+}
+
+// endFallback ends the fallback of a server or slot that is reachable again, or not this node's any more. The lock is held.
+func (t *Timer) endFallback(fallback *bool) {
+	if !*fallback {
+		return
+	}
+	*fallback = false
+	if t.inFallback--; t.inFallback == 0 {
+		t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
 	}
 }
 
@@ -81,7 +83,53 @@ func (t *Timer) recordReachable(s *slotState) {
 func (t *Timer) InFallback() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.fallbackSlots > 0
+	return t.inFallback > 0
+}
+
+// unreachableSince returns since when Redis does not serve a slot of this node; zero: it does. The lock is held.
+func (t *Timer) unreachableSince(bt *bizTimer, p int) time.Time {
+	if t.partitions[p].term == 0 {
+		return time.Time{}
+	}
+	silent := t.serverAt(bt, p).silentSince
+	if s := bt.slots[p]; s != nil && !s.failingSince.IsZero() && (silent.IsZero() || s.failingSince.Before(silent)) {
+		return s.failingSince
+	}
+	return silent
+}
+
+// isScanned reports whether the scan engine serves a slot of this node because Redis is away. The lock is held.
+func (t *Timer) isScanned(bt *bizTimer, p int) bool {
+	s := bt.slots[p]
+	return t.partitions[p].term != 0 && (s != nil && s.fallback || t.serverAt(bt, p).fallback)
+}
+
+// isServed reports whether this engine serves a slot. The lock is held.
+func (t *Timer) isServed(bt *bizTimer, p int) bool {
+	return !t.isScanned(bt, p) && !t.serverAt(bt, p).foreign
+}
+
+// isUsable reports whether a slot is this node's and Redis serves it, as far as known. The lock is held.
+func (t *Timer) isUsable(bt *bizTimer, p int) bool {
+	s := bt.slots[p]
+	return t.partitions[p].term != 0 && (s == nil || s.failingSince.IsZero()) && t.serverAt(bt, p).isServing()
+}
+
+// countSlots returns the number of this node's slots at each server. The lock is held.
+func (t *Timer) countSlots() map[*server]int {
+	if t.slotCounts != nil {
+		return t.slotCounts
+	}
+	t.slotCounts = make(map[*server]int)
+	for p := range t.partitions {
+		if t.partitions[p].term == 0 {
+			continue
+		}
+		for _, bt := range t.list {
+			t.slotCounts[t.serverAt(bt, p)]++
+		}
+	}
+	return t.slotCounts
 }
 
 // Degraded describes the current faults for operators, "" if there is none.
@@ -90,30 +138,34 @@ func (t *Timer) Degraded() string {
 	defer t.mu.Unlock()
 	out, foreign, count := 0, 0, 0
 	causes := make(map[string]int) // number of slots
-	for _, bt := range t.bizTimers {
-		for p := range bt.slots {
-			s := &bt.slots[p]
-			if !s.isOwned() {
-				continue
-			}
-			count++
-			if !s.unreachableSince.IsZero() {
-				causes[s.server.cause()]++
-			}
-			if s.fallback {
-				out++
-			}
-			if s.server.foreign {
-				foreign++
-			}
+	for s := range t.failing {
+		if srv := s.group.server; srv.silentSince.IsZero() {
+			causes[srv.cause()]++
+		}
+		if s.fallback && !s.group.server.fallback {
+			out++
 		}
 	}
-	var faults []string
-	for _, srv := range t.servers { // it may accept some of them
-		if srv.writeErr != nil && len(srv.groups) > 0 {
+	for _, srv := range t.servers {
+		switch {
+		case !srv.inUse:
+		case srv.foreign:
+			foreign += t.countSlots()[srv]
+		case !srv.silentSince.IsZero():
+			causes[srv.cause()] += t.countSlots()[srv]
+			if srv.fallback {
+				out += t.countSlots()[srv]
+			}
+		case srv.writeErr != nil: // it may accept some writes
 			causes[srv.cause()] += 0
 		}
 	}
+	if foreign > 0 || len(causes) > 0 {
+		for _, n := range t.countSlots() {
+			count += n
+		}
+	}
+	var faults []string
 	for _, cause := range slices.Sorted(maps.Keys(causes)) {
 		n := causes[cause]
 		if why, silent := strings.CutPrefix(cause, noAnswer); silent {

@@ -64,7 +64,6 @@ func (t *Timer) flushLoads(batch []claim) {
 	}
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
-	var ghosts []*slotState
 	now := t.cfg.Now()
 	owned := t.recordRead(batch)
 	for i := range batch {
@@ -86,7 +85,7 @@ func (t *Timer) flushLoads(batch []claim) {
 			// It was armed after its death, and belongs into the dead queue.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
 			if row == nil || now.Sub(row.Modified) > t.cfg.Tick {
-				ghosts = append(ghosts, c.slot)
+				t.countGhost(c.slot)
 			}
 			t.settle(settlement{claim: c, dead: dead, done: !dead})
 		case row.ActionTime.Sub(now) > 2*claimAhead:
@@ -104,11 +103,13 @@ func (t *Timer) flushLoads(batch []claim) {
 		t.cfg.Queue.Offer(r.Read, r.items...)
 	}
 	t.Place(misplaced...)
+}
+
+// countGhost counts a claimed task that was not pending for longer.
+func (t *Timer) countGhost(s *slotState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, s := range ghosts {
-		s.ghosts++
-	}
+	s.ghosts++
 }
 
 // isMisplaced reports whether a task was claimed from a slot that is not its own.

@@ -24,15 +24,13 @@ const (
 // group has the slots of a business type at one server.
 type group struct {
 	bizTimer *bizTimer
-	slots    []*slotState
+	server   *server
+	inflight int // claimed and not settled tasks
 	backlog
-	nextPoll       time.Time // when a slot must be polled at the earliest; zero: unknown
-	hasUnreachable bool      // one of them may be unreachable
 
-	// Of the round that is being planned:
-	due      []*slotState
-	chosen   []chosenSlot
-	sampling bool // it polls a sample of the slots
+	due      []*slotState // to be polled as soon as there is room; the server lists its groups that have such slots
+	chosen   []chosenSlot // for the round that is being planned
+	sampling bool         // that round polls a sample of the slots
 }
 
 // backlog is what is known of the backlog of a group.
@@ -45,14 +43,8 @@ type backlog struct {
 // round is one pipeline of claims at one server.
 type round struct {
 	server *server
-	slots  []polledSlot
+	slots  []*slotState
 	claims []slots.ClaimRequest // one for each slot
-}
-
-// polledSlot is a slot in a round.
-type polledSlot struct {
-	group *group
-	slot  *slotState
 }
 
 // chosenSlot is a slot to poll and the greatest number of tasks to claim.
@@ -124,24 +116,6 @@ func (g *group) chooseFreshAndLate(now time.Time, room, late int) {
 	}
 }
 
-// planAgain makes the next plan look through the slots of the group.
-func (g *group) planAgain() { g.nextPoll = time.Time{} }
-
-// pollAt is when the slot must be polled next. Its head is known from reads, wake-ups and the answers of Redis.
-func (s *slotState) pollAt(now time.Time, catchUp bool) time.Time {
-	switch {
-	case !s.unreachableSince.IsZero():
-		return s.lastPoll.Add(retryEvery)
-	case s.pollNow || s.lastPoll.IsZero():
-		return now
-	case catchUp && s.hasLate(now):
-		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
-	case s.head.IsZero():
-		return forever
-	}
-	return s.head.Add(-claimAhead)
-}
-
 // dueBy is the time by which due slots are sorted. A slot with an unknown head comes after slots that have
 // tasks.
 func (s *slotState) dueBy(now time.Time) time.Time {
@@ -164,21 +138,17 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 	}
 	most, _ := t.pace.Slowed(longestWait)
 	at := now.Add(most)
-	if t.nextPlacement.Before(at) && t.nextPlacement.After(now) {
-		at = t.nextPlacement
+	until := func(then time.Time) { at = earlier(at, then) }
+	if t.nextPlacement.After(now) {
+		until(t.nextPlacement)
 	}
-	until := func(then time.Time) {
-		if then.Before(at) {
-			at = then
-		}
+	t.startFallbacks(now, until)
+	if t.advanceSweeps() {
+		until(now)
 	}
 	for _, srv := range t.servers {
-		if srv.inRound {
-			continue // the end of its round starts a new plan
-		}
-		t.startFallbacks(srv, now, until)
-		if !srv.silentSince.IsZero() || !srv.isKnown || srv.foreign {
-			continue // its next pulse starts a new plan
+		if srv.inRound || !srv.isServing() {
+			continue // the end of its round, or its next pulse, starts a new plan
 		}
 		if r := t.planRound(srv, now, until); len(r.slots) > 0 {
 			srv.roundBegan, srv.inRound = now, true
@@ -191,37 +161,36 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 // planRound plans the round of a server. It calls until with the time at which more slots will be due. The lock
 // is held.
 func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) round {
+	srv.findDue(now)
+	defer func() {
+		srv.due = slices.DeleteFunc(srv.due, func(g *group) bool { return len(g.due) == 0 })
+		if len(srv.heads) > 0 {
+			until(srv.heads[0].pollAt)
+		}
+	}()
 	r := round{server: srv}
 	chosen, urgent := 0, false
-	for _, g := range srv.groups {
+	for _, g := range srv.due {
 		g.chosen, g.sampling = g.chosen[:0], false
 	}
-	for i, n := 0, len(srv.groups); i < n; i++ {
-		g := srv.groups[(srv.firstGroup+i)%n]
-		if g.nextPoll.After(now) {
-			until(g.nextPoll)
-			continue
-		}
+	for i, g := range srv.due {
 		if chosen >= maxRoundSlots {
-			srv.firstGroup = (srv.firstGroup + i) % n
-			until(now) // the others follow
+			until(now) // the others follow, as the first
+			srv.due = slices.Concat(srv.due[i:], srv.due[:i])
 			break
 		}
-		most := t.room(g.bizTimer)
-		room := t.findDue(g, most, now)
-		until(g.nextPoll)
-		if len(g.due) == 0 {
+		if g.keepDue(now, t.cfg.Ownership); len(g.due) == 0 {
 			continue
 		}
-		g.planAgain() // slots that are due and not chosen now stay due
+		most := t.room(g.bizTimer)
 		if most == 0 {
 			until(now.Add(claimAhead)) // the workers of the type are about to start
 		}
 		if g.hasLate(now) {
-			g.chooseFreshAndLate(now, room, t.lateRoom(g.bizTimer))
+			g.chooseFreshAndLate(now, most-g.inflight, t.lateRoom(g.bizTimer))
 			urgent = true
 		} else {
-			urgent = g.choose(now, room, most) || urgent
+			urgent = g.choose(now, most-g.inflight, most) || urgent
 		}
 		chosen += len(g.chosen)
 	}
@@ -229,63 +198,82 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 		until(again) // the last round has just begun: wait for more claims, there is time
 		return r
 	}
-	for _, g := range srv.groups {
+	for _, g := range srv.due {
 		g.addTo(&r)
 	}
 	return r
 }
 
-// findDue lists the slots of a group that must be polled now, and records when the next one must be. It returns
-// how many more tasks may be in flight, out of most. The lock is held.
-func (t *Timer) findDue(g *group, most int, now time.Time) (room int) {
-	g.nextPoll, g.due, room = forever, g.due[:0], most
-	for _, s := range g.slots {
-		room -= s.inflightClaims
-		if !s.isOwned() || s.inRound {
-			continue // in a round of its former server, the end of which starts a new plan
+// findDue moves the slots that must be polled now from the heap of the server to their groups.
+func (srv *server) findDue(now time.Time) {
+	for len(srv.heads) > 0 && !srv.heads[0].pollAt.After(now) {
+		s := srv.heads[0]
+		s.leaveHeap()
+		s.phase = due
+		if len(s.group.due) == 0 {
+			srv.due = append(srv.due, s.group)
 		}
-		if at := s.pollAt(now, g.bizTimer.CatchUp > 0); at.After(now) {
-			if at.Before(g.nextPoll) {
-				g.nextPoll = at
-			}
-		} else if t.cfg.Ownership.Owns(s.slot.Partition) {
-			g.due = append(g.due, s)
-		} else { // the lease has ended by our own clock: takeOver is about to run, or the lease goes on
-			g.nextPoll = earlier(g.nextPoll, now.Add(claimAhead))
-		}
+		s.group.due = append(s.group.due, s)
 	}
-	return room
 }
 
-// addTo adds the chosen slots of a group to a round.
+// keepDue takes slots out of the group that need not be polled any more. The lease of a partition may have ended by our own
+// clock: takeOver is about to run, or the lease goes on.
+func (g *group) keepDue(now time.Time, ownership Ownership) {
+	g.due = slices.DeleteFunc(g.due, func(s *slotState) bool {
+		at := s.nextPoll(now)
+		if !at.After(now) {
+			if ownership.Owns(s.slot.Partition) {
+				return false
+			}
+			at = now.Add(claimAhead)
+		}
+		s.phase = idle
+		s.wait(at)
+		return true
+	})
+}
+
+// addTo moves the chosen slots of a group into a round.
 func (g *group) addTo(r *round) {
 	g.sampled = g.sampling
 	for _, a := range g.chosen {
-		a.slot.announcedHead, a.slot.inRound = time.Time{}, true
-		r.slots = append(r.slots, polledSlot{g, a.slot})
-		a.slot.lateClaimed = !a.fresh
+		a.slot.announcedHead, a.slot.phase, a.slot.lateClaimed = time.Time{}, asked, !a.fresh
+		a.slot.partition.busy++
 		overdue := time.Duration(0)
 		if a.fresh {
 			overdue = lateAfter
 		}
+		r.slots = append(r.slots, a.slot)
 		r.claims = append(r.claims, slots.ClaimRequest{
 			Overdue: overdue,
 			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + r.server.skew, Visibility: g.bizTimer.Visibility,
 		})
 	}
+	g.due, g.chosen = slices.DeleteFunc(g.due, func(s *slotState) bool { return s.phase == asked }), g.chosen[:0]
 }
 
 // room is how many tasks of a type may be in flight in the slots of each server. A slow server must not take
 // the share of the others. The lock is held.
 func (t *Timer) room(bt *bizTimer) int {
 	most := min(maxInflight, (t.cfg.Queue.Capacity(bt.ID)*3+3)/4)
-	n := max(bt.servers, 1)
-	return (most + n - 1) / n
+	return t.share(most)
 }
 
 // lateRoom is how many more late tasks of a type may be in flight in the slots of each server. The lock is held.
 func (t *Timer) lateRoom(bt *bizTimer) int {
 	most, free := t.cfg.Queue.LateRoom(bt.ID)
-	n := max(bt.servers, 1)
-	return (max(0, min(most-bt.late, free)) + n - 1) / n
+	return t.share(max(0, min(most-bt.late, free)))
+}
+
+// share is an equal share of each server that has slots, rounded up. The lock is held.
+func (t *Timer) share(n int) int {
+	servers := 0
+	for _, srv := range t.servers {
+		if srv.inUse {
+			servers++
+		}
+	}
+	servers = max(servers, 1)
+	return (n + servers - 1) / servers
 }

@@ -93,17 +93,21 @@ func TestPlanServers(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
 	bt := timer.bizTimers[1]
-	bt.servers = 3
 	clear(timer.servers)
+	timer.sweeps = nil
 	for i, addr := range []string{"x", "y", "z"} {
 		srv := timer.server(addr)
 		srv.isKnown = true
-		g := &group{bizTimer: bt}
 		for p := 2 * i; p < 2*i+2; p++ {
-			bt.slots[p].server = srv
-			g.slots = append(g.slots, &bt.slots[p])
+			bt.slots[p] = &slotState{slot: slots.Slot{Topic: "a", Partition: p}, partition: &timer.partitions[p], group: bt.groupAt(srv)}
+			timer.ask(bt.slots[p])
 		}
-		srv.groups = []*group{g}
+	}
+	headAt := func(at time.Time, partitions ...int) {
+		for _, p := range partitions {
+			bt.slots[p].head = at
+			timer.update(bt.slots[p])
+		}
 	}
 	fellBack := func() bool {
 		select {
@@ -113,51 +117,53 @@ func TestPlanServers(t *testing.T) {
 			return false
 		}
 	}
-	plan := func() (asked map[string]int, wait time.Duration) {
+	plan := func() (polled map[string]int, wait time.Duration) {
 		timer.nextPlacement = now.Add(time.Hour) // the client knows one server
 		rounds, wait := timer.plan(now)
-		asked = map[string]int{}
+		polled = map[string]int{}
 		for _, r := range rounds {
-			asked[r.server.addr] = len(r.slots)
+			polled[r.server.addr] = len(r.slots)
 			for _, a := range r.slots {
-				require.Same(t, r.server, a.slot.server)
+				require.Same(t, r.server, a.group.server)
 			}
 		}
-		return asked, wait
+		return polled, wait
 	}
 	end := func(addr string) { // of a round
 		r := round{server: timer.servers[addr]}
-		for _, s := range r.server.groups[0].slots {
-			r.slots = append(r.slots, polledSlot{slot: s})
-			s.lastPoll, s.pollNow = now, false
+		for _, s := range bt.slots {
+			if s.group.server == r.server && s.phase == asked {
+				s.lastPoll, s.pollNow, s.head = now, false, now.Add(time.Hour)
+				r.slots = append(r.slots, s)
+			}
 		}
 		timer.endRound(r)
 	}
 
-	asked, _ := plan()
-	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, asked)
-	require.True(t, timer.hasInflight(0), "a claim is on its way")
+	polled, _ := plan()
+	require.Equal(t, map[string]int{"x": 2, "y": 2, "z": 2}, polled)
+	require.Equal(t, 1, timer.partitions[0].busy, "a claim is on its way")
 	end("x")
-	require.False(t, timer.hasInflight(0))
-	require.True(t, timer.hasInflight(2))
-	bt.slots[0].head = now
+	require.Zero(t, timer.partitions[0].busy)
+	require.Equal(t, 1, timer.partitions[2].busy)
+	headAt(now, 0)
 	now = now.Add(minRoundGap)
-	asked, _ = plan()
-	require.Equal(t, map[string]int{"x": 1}, asked, "x does not wait for the rounds at y and z")
+	polled, _ = plan()
+	require.Equal(t, map[string]int{"x": 1}, polled, "x does not wait for the rounds at y and z")
 	end("x")
 	end("y")
 	end("z")
 
-	bt.slots[0].head, bt.slots[2].head, bt.slots[4].head = now.Add(minRoundGap), now.Add(minRoundGap), now.Add(minRoundGap)
+	headAt(now.Add(minRoundGap), 0, 2, 4)
 	began := now
 	timer.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
 	now = now.Add(minRoundGap)
-	asked, wait := plan()
-	require.Equal(t, map[string]int{"x": 1, "z": 1}, asked, "y is silent")
+	polled, wait := plan()
+	require.Equal(t, map[string]int{"x": 1, "z": 1}, polled, "y is silent")
 	require.False(t, fellBack())
 	require.LessOrEqual(t, wait, longestWait)
-	require.Equal(t, began, bt.slots[3].unreachableSince, "one that was not asked is out of reach as well")
-	require.Zero(t, bt.slots[0].unreachableSince)
+	require.Equal(t, began, timer.unreachableSince(bt, 3), "one that was not asked is out of reach as well")
+	require.Zero(t, timer.unreachableSince(bt, 0))
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
@@ -174,8 +180,8 @@ func TestPlanServers(t *testing.T) {
 	end("x")
 	end("z")
 	timer.endSilence(timer.servers["y"])
-	asked, _ = plan()
-	require.Equal(t, 2, asked["y"])
+	polled, _ = plan()
+	require.Equal(t, 2, polled["y"])
 	require.False(t, fellBack())
 }
 
@@ -184,16 +190,15 @@ func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
 	bt := timer.bizTimers[1]
-	s := &bt.slots[0]
+	timer.sweeps = nil
+	timer.ask(timer.slotOf(bt, 0))
 	rounds, _ := timer.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
 	other := timer.server("other")
 	other.isKnown = true
-	s.server, s.lastPoll, s.head = other, time.Time{}, now
-	s.group = &group{bizTimer: bt, slots: []*slotState{s}}
-	before.server.groups, other.groups = nil, []*group{s.group}
+	timer.move(bt.slots[0], other)
 	timer.nextPlacement = now.Add(time.Hour)
 	rounds, _ = timer.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")
@@ -201,4 +206,40 @@ func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	rounds, _ = timer.plan(now)
 	require.Len(t, rounds, 1)
 	require.Same(t, other, rounds[0].server)
+}
+
+// term is an ownership of all partitions in a term.
+type term struct {
+	all
+	now uint64
+}
+
+func (o *term) Term(int) uint64 { return o.now }
+
+// A new owner asks each slot once. A slot that has nothing is in memory only as long as that takes.
+func TestANewOwnerAsksEachSlotOnce(t *testing.T) {
+	timer := planned(t)
+	now, owned := time.Now(), &term{now: 1}
+	timer.cfg.Ownership = owned
+	asks := func() (n int) {
+		for range 5 {
+			now = now.Add(time.Second)
+			rounds, _ := timer.plan(now)
+			for _, r := range rounds {
+				n += len(r.slots)
+				for _, s := range r.slots {
+					s.lastPoll, s.pollNow, s.hasOrphans = now, false, false
+				}
+				timer.endRound(r)
+			}
+		}
+		require.Empty(t, timer.bizTimers[1].slots)
+		return n
+	}
+	require.Equal(t, 6, asks())
+	require.Zero(t, asks())
+	owned.now++
+	timer.takeOver()
+	require.Equal(t, 6, asks())
+	require.Zero(t, asks())
 }

@@ -53,7 +53,7 @@ func (t *Timer) pulses(ctx context.Context) error {
 		t.checkMemory(ctx)
 		t.mu.Lock()
 		for _, srv := range t.servers {
-			if !srv.inPulse && len(srv.groups) > 0 {
+			if !srv.inPulse && srv.inUse {
 				srv.inPulse = true
 				underWay.Go(func() { t.pulse(ctx, srv, pulseTTL+pause-pulseEvery) })
 			}
@@ -68,6 +68,11 @@ func (t *Timer) pulses(ctx context.Context) error {
 // pulse asks a server.
 func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	began, store := t.cfg.Now(), t.storeID()
+	t.mu.Lock()
+	if !srv.isKnown {
+		srv.identity = slots.Identity{Process: t.name, Tag: srv.identity.Tag}
+	}
+	t.mu.Unlock()
 	tag, isThere := t.slots.TagAt(srv.addr, srv.identity.Tag)
 	var got slots.Pulse
 	var err error
@@ -91,7 +96,7 @@ func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 		t.endSilence(srv)
 	case srv.writeErr != nil && !srv.tryingWrite && now.Sub(srv.lastRefusal) >= refusalGrace:
 		srv.tryingWrite = true
-		t.background.Go(func() { t.tryWrite(ctx, srv) })
+		t.background.Go(func() { t.tryWrite(ctx, srv, tag) })
 	}
 	srv.setSkew(began.Sub(got.Now), now.Sub(got.Now))
 	srv.clock, srv.clockRead = now.Add(-srv.skew), time.Now()
@@ -113,21 +118,17 @@ func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 			"Redis was restarted, replaced or emptied: its slots are armed again from the store", "server", srv.addr)
 	}
 	srv.lost = now
-	for p := range t.reads {
+	for p := range t.partitions {
 		t.requestRead(p, nearFirst)
 	}
-	t.replan.Set()
+	if !known {
+		t.askAll(srv)
+	}
 }
 
 // tryWrite tests a server that refuses writes.
-func (t *Timer) tryWrite(ctx context.Context, srv *server) {
-	t.mu.Lock()
-	var slot slots.Slot
-	if len(srv.groups) > 0 {
-		slot = srv.groups[0].slots[0].slot
-	}
-	t.mu.Unlock()
-	err := t.slots.TryWrite(ctx, slot)
+func (t *Timer) tryWrite(ctx context.Context, srv *server, tag int) {
+	err := t.slots.TryWrite(ctx, t.slots.CenterKey(tag))
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	srv.tryingWrite = false
@@ -138,12 +139,21 @@ func (t *Timer) tryWrite(ctx context.Context, srv *server) {
 	}
 }
 
-// endSilence records that a server serves its slots again, and polls them. The lock is held.
+// endSilence records that a server serves its slots again, asks them, and reads their rows. The lock is held.
 func (t *Timer) endSilence(srv *server) {
 	srv.silentSince = time.Time{}
-	srv.pollAll()
+	t.endFallback(&srv.fallback)
+	for s := range t.failing {
+		if s.group.server == srv {
+			s.lastPoll = time.Time{} // it is asked at once
+			t.update(s)
+		}
+	}
+	t.askAll(srv)
+	for p := range t.partitions {
+		t.requestRead(p, nearFirst)
+	}
 	t.relisten()
-	t.replan.Set()
 }
 
 // setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the
@@ -164,7 +174,7 @@ func (t *Timer) Readings() (list []Reading) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for addr, srv := range t.servers {
-		if len(srv.groups) > 0 && srv.silentSince.IsZero() && !srv.clockRead.IsZero() {
+		if srv.inUse && srv.silentSince.IsZero() && !srv.clockRead.IsZero() {
 			list = append(list, Reading{addr, srv.clockRead, srv.clock})
 		}
 	}

@@ -42,8 +42,13 @@ const (
 	nearFirst                  // Redis may lack any task: the rows that are due within nearAhead, then the whole window
 )
 
-// partitionReads is the state of the reads of a partition. The Timer's lock guards it.
-type partitionReads struct {
+// partition is what the slots of a partition have in common, and the state of its reads. The Timer's lock guards it.
+type partition struct {
+	term     uint64                 // of this node's ownership; 0: it is not this node's
+	busy     int                    // number of claims in flight, and of rounds that poll a slot
+	lastRead lastRead               // of the whole window; zero: none in this term
+	unread   map[*bizTimer]struct{} // business types whose rows it did not read
+
 	nextDue    time.Time // see NextDue
 	dueAsOf    time.Time // when NextDue was called, by time.Now
 	last       time.Time // begin of the last read of the whole window, by time.Now; zero: none
@@ -55,8 +60,24 @@ type partitionReads struct {
 	wholeTook  time.Duration
 }
 
-// lastRead is the last read of a slot. At its end the slot had each row that was due by until and unchanged since at.
+// lastRead is a read of a whole window. At its end the slots had each row that was due by until and unchanged since at.
 type lastRead struct{ at, until time.Time }
+
+// hasRead reports whether the last read of the whole window has read the rows of a business type.
+func (p *partition) hasRead(bt *bizTimer) bool {
+	_, unread := p.unread[bt]
+	return !p.lastRead.until.IsZero() && !unread
+}
+
+// forgetRead makes the rows of business types count as not read.
+func (p *partition) forgetRead(types ...*bizTimer) {
+	if p.unread == nil {
+		p.unread = make(map[*bizTimer]struct{})
+	}
+	for _, bt := range types {
+		p.unread[bt] = struct{}{}
+	}
+}
 
 // Differences is the number of tasks in which slots and rows differed, as of the last read.
 type Differences struct {
@@ -69,9 +90,9 @@ func (t *Timer) Differences(bizType uint64) (sum Differences) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if bt := t.bizTimers[bizType]; bt != nil {
-		for p := range bt.slots {
-			sum.Missing += bt.slots[p].differs.Missing
-			sum.Ghost += bt.slots[p].differs.Ghost
+		for _, s := range bt.slots {
+			sum.Missing += s.differs.Missing
+			sum.Ghost += s.differs.Ghost
 		}
 	}
 	return sum
@@ -84,7 +105,7 @@ func (t *Timer) NextDue(partition int, at time.Time, none bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.reads[partition].nextDue, t.reads[partition].dueAsOf = at, time.Now()
+	t.partitions[partition].nextDue, t.partitions[partition].dueAsOf = at, time.Now()
 }
 
 // Reread reads all partitions at once, because Redis may lack tasks: a node died before it armed what it had stored, wake-ups
@@ -92,14 +113,14 @@ func (t *Timer) NextDue(partition int, at time.Time, none bool) {
 func (t *Timer) Reread() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for p := range t.reads {
+	for p := range t.partitions {
 		t.requestRead(p, nearFirst)
 	}
 }
 
 // requestRead requests that a partition is read before its turn. The lock is held.
 func (t *Timer) requestRead(p int, why urgency) {
-	r := &t.reads[p]
+	r := &t.partitions[p]
 	r.urgency = max(r.urgency, why)
 	if why == nearFirst && r.failures == 0 {
 		r.after = time.Time{}
@@ -181,7 +202,7 @@ func (t *Timer) urgentRead(database int) (partition int, why urgency, pause time
 	pause = maxCycle
 	now := time.Now()
 	for p, end := t.cfg.Layout.DatabasePartitions(database); p < end; p++ {
-		r := &t.reads[p]
+		r := &t.partitions[p]
 		switch wait := r.after.Sub(now); {
 		case r.urgency == inTurn:
 		case wait > 0:
@@ -199,14 +220,14 @@ type reading struct {
 	why         urgency
 	began       time.Time
 	from, until time.Time // what is due in between is read; from zero: also what is overdue, however long
-	slots       map[uint64]*slotState
+	types       map[uint64]*bizTimer
 	idle        []uint64       // business types whose slots have nothing that is due
 	busy        []uint64       // the others
 	full        []uint64       // have got as much of their backlog as they may
 	backlog     map[uint64]int // how much they have got
-	missing     map[*slotState]int
+	missing     map[*bizTimer]int
 	added       int
-	failed      error // of slots that could not be armed; they are not in slots any more
+	failed      error // of slots that could not be armed; their types are not in types any more
 }
 
 // read reads a partition, if anything can be due there. It returns the time since the last read, or since the first failure.
@@ -230,7 +251,7 @@ func (t *Timer) read(ctx context.Context, p int, why urgency) (gap time.Duration
 func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, gap time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now, s := t.cfg.Now(), &t.reads[p]
+	now, s := t.cfg.Now(), &t.partitions[p]
 	cycle := t.cycle()
 	gap = cycle
 	if !s.last.IsZero() {
@@ -240,7 +261,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 		why = wholeWindow // nothing may be left out
 	}
 	r := &reading{partition: p, why: why, began: now, until: now.Add(window(gap)),
-		slots: make(map[uint64]*slotState), backlog: make(map[uint64]int), missing: make(map[*slotState]int)}
+		types: make(map[uint64]*bizTimer), backlog: make(map[uint64]int), missing: make(map[*bizTimer]int)}
 	switch why {
 	case headsOnly:
 		s.urgency, r.from, r.until = inTurn, s.from.Add(-time.Millisecond), s.till
@@ -259,12 +280,11 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 		}
 	}
 	for id, bt := range t.bizTimers {
-		one := &bt.slots[p]
-		if !one.isUsable() || t.cfg.Queue.IsPaused(id) {
+		if !t.isUsable(bt, p) || t.cfg.Queue.IsPaused(id) {
 			continue
 		}
-		r.slots[id] = one
-		if !one.head.IsZero() && !one.head.After(now) {
+		r.types[id] = bt
+		if one := bt.slots[p]; one != nil && !one.head.IsZero() && !one.head.After(now) {
 			r.busy = append(r.busy, id)
 		} else {
 			r.idle = append(r.idle, id)
@@ -272,7 +292,7 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	}
 	slices.Sort(r.idle) // so that the statement is mostly the same
 	slices.Sort(r.busy)
-	if len(r.slots) == 0 {
+	if len(r.types) == 0 {
 		return nil, gap
 	}
 	return r, gap
@@ -316,10 +336,10 @@ func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, type
 	}
 }
 
-// rowsOf are rows of a slot. reason is why Redis may lack them; "": it need not be counted.
+// rowsOf are rows of a business type. reason is why Redis may lack them; "": it need not be counted.
 type rowsOf struct {
-	slot   *slotState
-	reason string
+	bizTimer *bizTimer
+	reason   string
 }
 
 // chooseRows groups the rows that are to be armed.
@@ -329,8 +349,8 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 	defer t.mu.Unlock()
 	for i := range rows {
 		row := &rows[i]
-		s := r.slots[row.BizType]
-		if s == nil || s.inflight[row.JobID].claims > 0 {
+		bt := r.types[row.BizType]
+		if bt == nil || bt.slots[r.partition].holds(row.JobID) {
 			continue
 		}
 		if row.ActionTime.Before(late) && r.why != headsOnly {
@@ -342,7 +362,7 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 			}
 			r.backlog[row.BizType]++
 		}
-		key := rowsOf{s, t.reasonOf(r, s, row)}
+		key := rowsOf{bt, t.reasonOf(r, bt, row)}
 		arms[key] = append(arms[key], memberOf(row))
 	}
 	return arms
@@ -350,17 +370,18 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 
 // reasonOf returns why Redis may lack a row. What has just been written or become due may be on its way into the slot, or out
 // of it.
-func (t *Timer) reasonOf(r *reading, s *slotState, row *task.Task) string {
+func (t *Timer) reasonOf(r *reading, bt *bizTimer, row *task.Task) string {
 	const justNow = time.Second
 	isRecent := func(at time.Time) bool { return at.Sub(r.began).Abs() < justNow }
+	p := &t.partitions[r.partition]
 	switch {
 	case isRecent(row.Modified) || isRecent(row.ActionTime):
 		return ""
-	case s.lastRead.until.IsZero() || s.server.lost.After(s.lastRead.at):
+	case !p.hasRead(bt) || t.serverAt(bt, r.partition).lost.After(p.lastRead.at):
 		return ReasonLost
-	case row.ActionTime.After(s.lastRead.until):
+	case row.ActionTime.After(p.lastRead.until):
 		return ReasonHorizon
-	case row.Modified.Before(s.lastRead.at.Add(-justNow)):
+	case row.Modified.Before(p.lastRead.at.Add(-justNow)):
 		return ReasonLost
 	}
 	return ReasonSweep
@@ -371,37 +392,38 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 	keys := make([]rowsOf, 0, len(arms))
 	list := make([]slots.ArmRequest, 0, len(arms))
 	for key, members := range arms {
-		keys, list = append(keys, key), append(list, slots.ArmRequest{Slot: key.slot.slot, Members: members, KeepUntil: r.began.Add(time.Second)})
+		keys, list = append(keys, key), append(list, slots.ArmRequest{
+			Slot: slots.Slot{Topic: key.bizTimer.Topic, Partition: r.partition}, Members: members, KeepUntil: r.began.Add(time.Second),
+		})
 	}
 	answers := t.slots.Arm(ctx, list)
 	now := t.cfg.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, got := range answers {
-		s, reason := keys[i].slot, keys[i].reason
-		t.recordWrite(s.server, got.Err)
+		bt, reason := keys[i].bizTimer, keys[i].reason
+		t.recordWrite(t.serverAt(bt, r.partition), got.Err)
 		if got.Err != nil {
 			r.failed = got.Err
-			delete(r.slots, s.group.bizTimer.ID)
+			delete(r.types, bt.ID)
 			continue
 		}
 		added := len(list[i].Members) - got.Known
 		r.added += added
 		if reason != "" && added > 0 {
-			t.cfg.Observer.Rearmed(s.group.bizTimer.BizType.BizType, reason, added)
+			t.cfg.Observer.Rearmed(bt.BizType.BizType, reason, added)
 		}
-		if reason == ReasonLost && !s.lastRead.until.IsZero() && added > 0 {
-			r.missing[s] += added
+		if reason == ReasonLost && t.partitions[r.partition].hasRead(bt) && added > 0 {
+			r.missing[bt] += added
 		}
-		if got.Claimed > 0 && now.Sub(s.lastOrphanCount) >= orphansEvery { // this node does not hold these claims
-			s.lastOrphanCount = now
-			t.markOrphans(s)
+		if got.Claimed > 0 { // this node does not hold these claims
+			t.countOrphans(t.slotOf(bt, r.partition), now)
 		}
 		if added == 0 && r.why == headsOnly {
 			continue // they are in the slot, at times that the claim has seen: one that was given back waits a moment
 		}
 		for _, m := range list[i].Members { // if it has just been claimed, the next claim does not find it
-			t.advanceHead(s, m.At)
+			t.advanceHead(bt, r.partition, m.At)
 		}
 	}
 }
@@ -410,7 +432,7 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 func (t *Timer) endReading(r *reading, start time.Time, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := &t.reads[r.partition]
+	s := &t.partitions[r.partition]
 	if err != nil {
 		s.after = time.Now().Add(min(readRetry<<min(s.failures, 8), maxRetry))
 		s.failures++
@@ -436,10 +458,20 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 	if r.from.IsZero() {
 		s.wholeAt, s.wholeTook = start, time.Since(start)
 	}
-	for id, one := range r.slots {
-		one.lastRead = lastRead{r.began, r.until}
-		one.differs, one.ghosts = Differences{Missing: r.missing[one], Ghost: one.ghosts}, 0
-		one.backlogLeft = slices.Contains(r.full, id) || slices.Contains(r.busy, id)
+	s.lastRead, s.unread = lastRead{r.began, r.until}, nil
+	for id, bt := range t.bizTimers {
+		if r.types[id] != bt {
+			s.forgetRead(bt)
+			continue
+		}
+		backlogLeft := slices.Contains(r.full, id) || slices.Contains(r.busy, id)
+		if s.term == 0 || bt.slots[r.partition] == nil && !backlogLeft && r.missing[bt] == 0 {
+			continue
+		}
+		one := t.slotOf(bt, r.partition)
+		one.differs, one.ghosts = Differences{Missing: r.missing[bt], Ghost: one.ghosts}, 0
+		one.backlogLeft = backlogLeft
+		t.update(one)
 	}
 }
 

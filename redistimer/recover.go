@@ -10,22 +10,14 @@ import (
 // orphansEvery is the interval at which a slot with more claims than this node holds is looked at.
 const orphansEvery = 3 * time.Second
 
-// markOrphans marks the claims of a slot that this node does not hold for rollback. The lock is held.
-func (t *Timer) markOrphans(s *slotState) {
-	s.hasOrphans, s.pollNow = true, true
-	s.group.planAgain()
-	t.replan.Set()
-}
-
 // recover rolls back the orphaned claims of slots: those of a process that died, or whose settling was lost. It
 // runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
 // must soon notice a silent Redis. The other slots keep their mark.
-func (t *Timer) recover(polled []polledSlot) {
+func (t *Timer) recover(polled []*slotState) {
 	found := make(map[*BizType]int)
-	for _, a := range polled {
-		s := a.slot
+	for _, s := range polled {
 		t.mu.Lock()
-		skip, b := !s.hasOrphans || !s.isUsable(), a.group.bizTimer.BizType
+		skip, b := !s.hasOrphans || !t.isUsable(s.group.bizTimer, s.slot.Partition), s.group.bizTimer.BizType
 		s.hasOrphans = s.hasOrphans && skip
 		t.mu.Unlock()
 		if skip {
@@ -77,7 +69,7 @@ func (t *Timer) recoverSlot(s *slotState) (n int, err error) {
 			}
 			n += got.GivenBack
 			t.mu.Lock()
-			t.advanceHead(s, now)
+			t.advanceHead(s.group.bizTimer, s.slot.Partition, now)
 			t.mu.Unlock()
 		}
 		if len(page) < recoverPage {

@@ -30,8 +30,9 @@ type server struct {
 	settles     *groupcommit.Group[settlement]
 
 	// The Timer's lock guards these.
-	groups      []*group       // of the slots at this server
-	firstGroup  int            // index of the group that is planned first
+	inUse       bool           // slots are placed here, as far as known
+	heads       slotHeap       // the slots that wait
+	due         []*group       // the groups with slots to be polled as soon as there is room, the next one first
 	identity    slots.Identity // of its pulses; only the pulse under way uses it
 	inPulse     bool
 	isKnown     bool          // it has answered a pulse
@@ -43,11 +44,15 @@ type server struct {
 	roundBegan  time.Time     // start of the last round
 	inRound     bool          // a round is under way
 	silentSince time.Time     // since when it does not answer, or only with errors; zero: it serves its slots
+	fallback    bool          // it has been silent for so long that the scan engine serves its slots
 	lastErr     error         // its last failure, an answer or not
 	writeErr    error         // why it refuses writes; nil: it does not, as far as known
 	lastRefusal time.Time     // when it last refused a write
 	tryingWrite bool          // a trial write is under way
 }
+
+// isServing reports whether the slots of a server can be asked, as far as known. The lock is held.
+func (srv *server) isServing() bool { return srv.isKnown && !srv.foreign && srv.silentSince.IsZero() }
 
 // isSilent reports whether a server has been silent for longer than silenceGrace. The lock is held.
 func (srv *server) isSilent(now time.Time) bool {
@@ -62,9 +67,27 @@ func (t *Timer) server(addr string) *server {
 		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { t.flushArms(srv, batch) })
 		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { t.flushSettles(srv, batch) })
 		t.servers[addr] = srv
+	}
+	if !srv.inUse {
+		srv.inUse = true
 		t.pulseNeeded.Set()
 	}
 	return srv
+}
+
+// serverOf returns the server of a slot, by the client's own map. While that is not known, it is one without an address. The
+// lock is held.
+func (t *Timer) serverOf(slot slots.Slot) *server {
+	addr, _ := t.slots.ServerOf(slot)
+	return t.server(addr)
+}
+
+// serverAt returns the server of a slot that may be in memory. The lock is held.
+func (t *Timer) serverAt(bt *bizTimer, p int) *server {
+	if s := bt.slots[p]; s != nil {
+		return s.group.server
+	}
+	return t.serverOf(slots.Slot{Topic: bt.Topic, Partition: p})
 }
 
 // The slots are placed again at this interval, and so long after a server did not answer.
@@ -81,67 +104,61 @@ func (t *Timer) placeSoon(now time.Time) {
 	}
 }
 
-// place groups the slots by their servers. The lock is held.
+// place finds out which servers have slots, and moves the slots that are at another server than before. The lock is held.
 func (t *Timer) place(now time.Time) {
 	every, _ := t.pace.Slowed(placeEvery)
-	t.nextPlacement = now.Add(every)
-	p := placement{timer: t, known: true, old: make(map[*server][]*group)}
-	for _, srv := range t.servers {
-		p.old[srv], srv.groups = srv.groups, nil
+	t.nextPlacement, t.slotCounts = now.Add(every), nil
+	addrs, known := t.slots.Servers()
+	if !known {
+		t.nextPlacement = now // the next call makes the client find out
+		if len(t.servers) == 0 {
+			t.server("")
+		}
+		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(t.bizTimers)) {
-		bt := t.bizTimers[id]
-		bt.servers = 0
-		for i := range bt.slots {
-			p.locate(&bt.slots[i])
-			p.join(bt, &bt.slots[i])
+	before := maps.Clone(t.servers)
+	for _, srv := range before {
+		srv.inUse = slices.Contains(addrs, srv.addr)
+	}
+	for _, addr := range addrs {
+		t.server(addr)
+	}
+	for _, bt := range t.list {
+		for _, s := range bt.slots {
+			t.move(s, t.serverOf(s.slot))
 		}
 	}
-	switch only := t.servers[""]; {
-	case !p.known:
-		t.nextPlacement = now // the next call makes the client find out
-	case only != nil && len(only.groups) == len(t.bizTimers):
+	for _, srv := range before {
+		if !srv.inUse {
+			srv.isKnown = false // if it comes back, it may lack what was written meanwhile
+			t.endFallback(&srv.fallback)
+		}
+	}
+	if len(addrs) == 1 && addrs[0] == "" {
 		t.nextPlacement = forever // there is no other server
 	}
 	t.relisten()
 }
 
-// placement assigns all slots to servers again. The Timer's lock is held.
-type placement struct {
-	timer *Timer
-	known bool // the client has the servers of the slots
-	old   map[*server][]*group
-}
-
-// locate finds the server of a slot.
-func (p *placement) locate(s *slotState) {
-	addr := ""
-	if p.known {
-		addr, p.known = p.timer.slots.ServerOf(s.slot)
-	}
-	srv := p.timer.server(addr)
-	if s.server == srv || !p.known && s.server != nil {
+// move makes a server the one of a slot. The lock is held.
+func (t *Timer) move(s *slotState, to *server) {
+	from := s.group
+	if from.server == to {
 		return
 	}
-	if s.server != nil && s.server.addr != "" {
-		p.timer.requestRead(s.slot.Partition, nearFirst) // a replica that took over may lack the last writes
+	if from.server.addr != "" {
+		t.requestRead(s.slot.Partition, nearFirst) // a replica that took over may lack the last writes
 	}
-	s.server, s.lastPoll, s.pollNow = srv, time.Time{}, s.server != nil
-}
-
-// join puts a slot into the group of its type at its server.
-func (p *placement) join(bt *bizTimer, s *slotState) {
-	srv := s.server
-	if n := len(srv.groups); n == 0 || srv.groups[n-1].bizTimer != bt {
-		g := &group{bizTimer: bt, hasUnreachable: true}
-		if i := slices.IndexFunc(p.old[srv], func(g *group) bool { return g.bizTimer == bt }); i >= 0 {
-			g.backlog = p.old[srv][i].backlog
-		}
-		srv.groups = append(srv.groups, g)
-		bt.servers++
+	if s.leaveHeap(); s.phase == due {
+		from.due = slices.DeleteFunc(from.due, func(one *slotState) bool { return one == s })
+		s.phase = idle
 	}
-	s.group = srv.groups[len(srv.groups)-1]
-	s.group.slots = append(s.group.slots, s)
+	s.group = from.bizTimer.groupAt(to)
+	from.inflight -= s.inflightClaims
+	s.group.inflight += s.inflightClaims
+	s.group.backlog = from.backlog
+	s.lastPoll = time.Time{}
+	t.ask(s)
 }
 
 // recordCall records the result of a call to a server that began at the given time. If no slot was answered,
@@ -202,7 +219,7 @@ func (t *Timer) ClockSet() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.followClock(t.cfg.Now())
-	for p := range t.reads {
+	for p := range t.partitions {
 		t.requestRead(p, nearFirst) // a task that seemed to be due beyond the horizon has left its slot
 	}
 	t.replan.Set()
@@ -218,26 +235,11 @@ func (t *Timer) followClock(now time.Time) {
 	for _, srv := range t.servers {
 		srv.roundBegan = time.Time{}
 		srv.silentSince, srv.lastRefusal = earlier(srv.silentSince, now), earlier(srv.lastRefusal, now)
-		srv.each(func(s *slotState) {
-			s.unreachableSince, s.lastOrphanCount = earlier(s.unreachableSince, now), time.Time{}
-		})
-		srv.pollAll()
 	}
-}
-
-// pollAll makes the next rounds poll all slots of a server. The lock is held.
-func (srv *server) pollAll() {
-	srv.each(func(s *slotState) { s.lastPoll, s.pollNow = time.Time{}, true })
-	for _, g := range srv.groups {
-		g.planAgain()
-	}
-}
-
-// each calls a function for all slots of a server. The lock is held.
-func (srv *server) each(do func(*slotState)) {
-	for _, g := range srv.groups {
-		for _, s := range g.slots {
-			do(s)
+	for _, bt := range t.list {
+		for _, s := range bt.slots {
+			s.failingSince, s.lastOrphanCount, s.lastPoll = earlier(s.failingSince, now), time.Time{}, time.Time{}
+			t.ask(s)
 		}
 	}
 }

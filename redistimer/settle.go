@@ -41,7 +41,7 @@ func (r *receipt) Release(task.Task) {
 	t, c := r.timer, &r.claim
 	t.mu.Lock()
 	at := c.member.At
-	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.bizTimer.closed {
+	if pause := t.cfg.Now().Add(releasePause); !t.stopping && c.slot.isOwned() && !c.slot.group.bizTimer.closed {
 		at = later(at, pause)
 	}
 	t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Timer) settle(s settlement) {
 	h := s.slot.inflight[s.member.JobID]
 	h.settling++
 	s.slot.inflight[s.member.JobID] = h
-	settles := s.slot.server.settles
+	settles := s.slot.group.server.settles
 	t.mu.Unlock()
 	settles.Add(s)
 }
@@ -132,7 +132,7 @@ func (t *Timer) retrySettles(srv *server, failures []*slotSettles) {
 	t.mu.Log(t.cfg.Logger, slog.LevelWarn, "Redis not updated with outcomes; the store has them, and the slots are corrected when it is back",
 		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
 	for _, o := range failures {
-		t.markOrphans(o.slot)
+		t.askForOrphans(o.slot)
 	}
 	t.finishSettles(failures)
 }
@@ -169,11 +169,12 @@ func (t *Timer) sendSettles(srv *server, list []*slotSettles) (failures []*slotS
 func (t *Timer) finishSettles(list []*slotSettles) {
 	for _, o := range list {
 		for _, s := range o.settlements {
-			t.removeInflight(s.bizTimer, o.slot, s.member.JobID)
+			t.removeInflight(o.slot, s.member.JobID)
 		}
 		for _, m := range slices.Concat(o.request.Back, o.request.GiveBack) {
-			t.advanceHead(o.slot, m.At)
+			t.advanceHead(o.slot.group.bizTimer, o.slot.slot.Partition, m.At)
 		}
+		t.update(o.slot)
 	}
 	t.notifyIdle()
 }

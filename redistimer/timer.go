@@ -94,23 +94,27 @@ type Timer struct {
 
 	pace *wait.Pace // of the polls; set by Run, before its loops
 
-	mu        logqueue.Mutex
-	bizTimers map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
-	topics    map[string]*bizTimer // the same, by topic
-	reads     []partitionReads     // by partition
-	closing   map[uint64]*bizTimer // removed types with claims in flight
-	stopping  bool
+	mu         logqueue.Mutex
+	bizTimers  map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
+	topics     map[string]*bizTimer // the same, by topic
+	list       []*bizTimer          // the same; replaced, never changed
+	partitions []partition
+	closing    map[uint64]*bizTimer // removed types with claims in flight
+	stopping   bool
 
-	planned         time.Time // when the last plan was made
-	name            string    // of this process
-	fallbackSlots   int       // number of slots that the scan engine serves because Redis is away
-	unreadLogged    time.Time // when a failed read was last logged
-	lossLogged      time.Time // the same of a slot that has lost tasks
-	nextMemoryCheck time.Time // when the servers' memory is checked next
-	evictionPolicy  string    // of a server that may evict our keys; "": none
-	memoryFull      string    // memory use of a server that is full; "": none
+	planned         time.Time               // when the last plan was made
+	sweeps          []sweep                 // that ask slots
+	failing         map[*slotState]struct{} // the slots for which Redis does not answer, although their servers may serve others
+	name            string                  // of this process
+	inFallback      int                     // number of servers, and of failing slots, that the scan engine serves because Redis is away
+	unreadLogged    time.Time               // when a failed read was last logged
+	lossLogged      time.Time               // the same of a slot that has lost tasks
+	nextMemoryCheck time.Time               // when the servers' memory is checked next
+	evictionPolicy  string                  // of a server that may evict our keys; "": none
+	memoryFull      string                  // memory use of a server that is full; "": none
 
 	servers       map[string]*server // by address
+	slotCounts    map[*server]int    // of this node; nil: not counted since they were placed
 	nextPlacement time.Time          // when the slots are assigned to servers again
 	wakeServer    *server            // the server that we listen at for wake-ups
 	stopListening context.CancelFunc // ends the subscription
@@ -139,8 +143,10 @@ func New(cfg Config) *Timer {
 		closing:   make(map[uint64]*bizTimer),
 		servers:   make(map[string]*server),
 
-		reads: make([]partitionReads, cfg.Layout.Partitions),
-		gaps:  make([]atomic.Int64, cfg.Layout.Databases),
+		failing: make(map[*slotState]struct{}),
+
+		partitions: make([]partition, cfg.Layout.Partitions),
+		gaps:       make([]atomic.Int64, cfg.Layout.Databases),
 
 		hasTypes:    make(chan struct{}),
 		replan:      wait.NewSignal(),
@@ -213,7 +219,7 @@ func (t *Timer) Close() error {
 func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 	for {
 		t.mu.Lock()
-		if !t.hasInflight(partition) {
+		if t.partitions[partition].busy == 0 {
 			t.mu.Unlock()
 			return nil
 		}
@@ -228,18 +234,6 @@ func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// hasInflight reports whether claims of a partition are in flight or under way. The lock is held.
-func (t *Timer) hasInflight(partition int) bool {
-	for _, timers := range []map[uint64]*bizTimer{t.bizTimers, t.closing} {
-		for _, bt := range timers {
-			if s := &bt.slots[partition]; s.inRound || len(s.inflight) > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // notifyIdle wakes the callers that wait for claims to end. The lock is held.
@@ -269,16 +263,12 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	if bt == nil {
 		return Slot{}, false
 	}
-	s := &bt.slots[partition]
-	slot := Slot{
-		Key: t.slots.StoreKey(s.slot), Foreign: s.server != nil && s.server.foreign, Unreachable: s.unreachableSince, Fallback: s.fallback,
-		Unread: s.isOwned() && s.lastRead.until.IsZero(),
-	}
-	if s.server != nil {
-		slot.Refusing = s.server.writeErr
-		slot.Cause = s.server.cause()
-	}
-	return slot, true
+	name, p := slots.Slot{Topic: bt.Topic, Partition: partition}, &t.partitions[partition]
+	srv := t.serverAt(bt, partition)
+	return Slot{
+		Key: t.slots.StoreKey(name), Foreign: srv.foreign, Unreachable: t.unreachableSince(bt, partition), Fallback: t.isScanned(bt, partition),
+		Refusing: srv.writeErr, Cause: srv.cause(), Unread: p.term != 0 && !p.hasRead(bt),
+	}, true
 }
 
 // Find asks Redis for a pending task: whether it is in its slot, or else whether its slot lacks it, because a read should have
@@ -290,8 +280,11 @@ func (t *Timer) Find(ctx context.Context, row *task.Task) (there, lacks bool, el
 		t.mu.Unlock()
 		return false, false, elsewhen, nil
 	}
-	s := t.slotOf(bt, row.JobID)
-	slot, last := s.slot, s.lastRead
+	p := t.partitionOf(row.JobID)
+	slot, last := slots.Slot{Topic: bt.Topic, Partition: p}, lastRead{}
+	if t.partitions[p].hasRead(bt) {
+		last = t.partitions[p].lastRead
+	}
 	t.mu.Unlock()
 	at, claimed, err := t.slots.Find(ctx, slot, row.JobID)
 	if !at.IsZero() && !at.Equal(row.ActionTime) {

@@ -26,9 +26,9 @@ func (t *Timer) listen(ctx context.Context) error {
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
 		t.mu.Lock()
-		var via *slots.Slot
+		via := ""
 		if t.wakeServer, t.stopListening = t.pickServer(), cancel; t.wakeServer != nil {
-			via = &t.wakeServer.groups[0].slots[0].slot
+			via = t.wakeServer.addr
 		}
 		t.mu.Unlock()
 		replaced := old
@@ -66,7 +66,7 @@ const MaxSubscription = time.Minute
 // pickServer returns a server that has slots and answers, or nil. The lock is held.
 func (t *Timer) pickServer() *server {
 	for _, srv := range t.servers {
-		if len(srv.groups) > 0 && srv.silentSince.IsZero() {
+		if srv.inUse && srv.silentSince.IsZero() {
 			return srv
 		}
 	}
@@ -78,7 +78,7 @@ func (t *Timer) relisten() {
 	if t.stopListening == nil || t.pickServer() == nil {
 		return
 	}
-	if h := t.wakeServer; h == nil || len(h.groups) == 0 || !h.silentSince.IsZero() {
+	if h := t.wakeServer; h == nil || !h.inUse || !h.silentSince.IsZero() {
 		t.stopListening()
 	}
 }
@@ -86,22 +86,7 @@ func (t *Timer) relisten() {
 func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if bt := t.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(bt.slots) {
-		t.advanceHead(&bt.slots[slot.Partition], at)
-	}
-}
-
-// advanceHead records that a slot has a task that is due at a time. The lock is held.
-func (t *Timer) advanceHead(s *slotState, at time.Time) {
-	if !s.isOwned() {
-		return
-	}
-	if s.announcedHead.IsZero() || at.Before(s.announcedHead) {
-		s.announcedHead = at
-	}
-	if s.head.IsZero() || at.Before(s.head) {
-		s.head = at
-		s.group.planAgain()
-		t.replan.Set()
+	if bt := t.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(t.partitions) {
+		t.advanceHead(bt, slot.Partition, at)
 	}
 }

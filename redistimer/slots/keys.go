@@ -42,7 +42,10 @@ func newSlotKeys(prefix string, slot Slot) *slotKeys {
 	}
 }
 
-// keyring caches the names of all slots.
+// mostNames bounds the cached names, which take about 300 bytes a slot.
+const mostNames = 1 << 14
+
+// keyring caches the names of the slots that were used lately.
 type keyring struct {
 	prefix string
 	mu     sync.RWMutex
@@ -59,6 +62,9 @@ func (r *keyring) of(slot Slot) *slotKeys {
 	keys = newSlotKeys(r.prefix, slot)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.slots) >= mostNames {
+		clear(r.slots)
+	}
 	r.slots[slot] = keys
 	return keys
 }
@@ -77,19 +83,18 @@ var tryText string
 
 var tryScript = redis.NewScript(tryText)
 
-// TryWrite calls each command of the scripts on the server of a slot, on keys without meaning.
-func (s *Slots) TryWrite(ctx context.Context, slot Slot) error {
+// TryWrite calls each command of the scripts on the server of a key, on keys without meaning.
+func (s *Slots) TryWrite(ctx context.Context, key string) error {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	return tryScript.Run(ctx, s.client, []string{s.PrepareKey(slot) + "_try", s.PrepareKey(slot) + "_tried"}, s.wakeChannel).Err()
+	return tryScript.Run(ctx, s.client, []string{key + "_try", key + "_tried"}, s.wakeChannel).Err()
 }
 
 // TryAll tries the needs of the engine: on the servers of that many partitions each command, and the wake channel. The keys
 // that it writes have no meaning, and expire.
 func (s *Slots) TryAll(ctx context.Context, partitions int) error {
 	for p := range partitions {
-		slot := Slot{Topic: "toc-check", Partition: p}
-		if err := s.TryWrite(ctx, slot); err != nil {
+		if err := s.TryWrite(ctx, s.PrepareKey(Slot{Topic: "toc-check", Partition: p})); err != nil {
 			return err
 		}
 	}

@@ -55,27 +55,34 @@ func (s *Slots) ServerOf(slot Slot) (addr string, known bool) {
 	return master.Options().Addr, true
 }
 
+// sampledKeys is how many keys are looked up to find the servers. A server without one of them has hardly any slots.
+const sampledKeys = 1000
+
+// Servers returns the addresses of the servers that have slots by the client's own map, without asking Redis. "" is the only
+// server.
+func (s *Slots) Servers() (addrs []string, known bool) {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return []string{""}, true
+	}
+	for tag := range sampledKeys {
+		master, err := cluster.MasterForKey(canceled, s.CenterKey(tag))
+		if err != nil {
+			return nil, false
+		}
+		if addr := master.Options().Addr; !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs, true
+}
+
 // canceled is a context that has ended. A call with it does not wait.
 var canceled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
-
-// Ping asks the server of a slot for any answer.
-func (s *Slots) Ping(ctx context.Context, slot Slot) error {
-	ctx, cancel := s.bound(ctx)
-	defer cancel()
-	cluster, ok := s.client.(*redis.ClusterClient)
-	if !ok {
-		return s.client.Ping(ctx).Err()
-	}
-	master, err := cluster.MasterForKey(ctx, s.StoreKey(slot))
-	if err != nil {
-		return err
-	}
-	return master.Ping(ctx).Err()
-}
 
 // Refresh makes the client find out, in the background, which slots are on which server.
 func (s *Slots) Refresh() {

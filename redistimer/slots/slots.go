@@ -136,13 +136,14 @@ func memory(ctx context.Context, server redis.Cmdable) (m Memory, whole bool, er
 }
 
 // Listen calls f for every wake-up of any slot until ctx ends, and returns ctx's error. at is the time of the
-// slot's new head. It subscribes at the server of the slot via; nil: at any server. It calls begun after each
+// slot's new head. It subscribes at the server with an address; "": at any server. It calls begun after each
 // subscription. One goroutine makes all calls, so f and begun must be quick. After a lost connection the client
 // subscribes again; wake-ups in between are lost.
-func (s *Slots) Listen(ctx context.Context, via *Slot, f func(slot Slot, at time.Time), begun func()) error {
+func (s *Slots) Listen(ctx context.Context, addr string, f func(slot Slot, at time.Time), begun func()) error {
 	subscribe := s.client.Subscribe
-	if cluster, ok := s.client.(*redis.ClusterClient); ok && via != nil {
-		master, err := cluster.MasterForKey(ctx, s.StoreKey(*via))
+	if cluster, ok := s.client.(*redis.ClusterClient); ok && addr != "" {
+		tag, _ := s.TagAt(addr, 0)
+		master, err := cluster.MasterForKey(ctx, s.CenterKey(tag))
 		if err != nil {
 			return fmt.Errorf("hear wake-ups: %w", err)
 		}

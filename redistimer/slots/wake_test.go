@@ -32,7 +32,7 @@ func (r *slotRig) listen(t testing.TB) *listener {
 	l := &listener{received: make(chan wakeUp, 1000)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.Listen(ctx, nil, l.hear, func() {}) }()
+	go func() { ended <- r.Listen(ctx, "", l.hear, func() {}) }()
 	t.Cleanup(func() {
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
@@ -153,6 +153,6 @@ func TestWakesOfAClosedClient(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: testrig.Redis(t).Addr()})
 	require.NoError(t, client.Close())
-	err := slots.New(client, "").Listen(t.Context(), nil, func(slots.Slot, time.Time) {}, func() {})
+	err := slots.New(client, "").Listen(t.Context(), "", func(slots.Slot, time.Time) {}, func() {})
 	require.ErrorIs(t, err, redis.ErrClosed)
 }
