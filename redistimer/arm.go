@@ -7,9 +7,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
+
+// writer writes to the slots what has become of tasks: it arms them, and settles their claims.
+type writer struct {
+	*node
+	removals *groupcommit.Group[removal] // tasks to remove from their slots
+}
+
+func newWriter(n *node) *writer {
+	w := &writer{node: n}
+	w.removals = groupcommit.New(1000, 1, w.flushRemovals)
+	return w
+}
 
 // armCall has the tasks of one call of Place that are being armed at one server.
 type armCall struct {
@@ -31,39 +44,39 @@ const maxArming = 100_000
 // moved beyond the horizon.)
 //
 // Arming cannot fail for the caller. Tasks that could not be armed are counted, and a read finds them.
-func (t *Timer) Place(tasks ...task.Task) { t.arm(tasks, false) }
+func (t *Timer) Place(tasks ...task.Task) { t.writer.arm(tasks, false) }
 
 // Confirm implements dispatch.Timer. It arms what the slots lack of tasks that were stored some time ago.
-func (t *Timer) Confirm(tasks ...task.Task) { t.arm(tasks, true) }
+func (t *Timer) Confirm(tasks ...task.Task) { t.writer.arm(tasks, true) }
 
-func (t *Timer) arm(tasks []task.Task, keep bool) {
-	now := t.cfg.Now()
+func (w *writer) arm(tasks []task.Task, keep bool) {
+	now := w.cfg.Now()
 	var parts []*armCall
 	var silent []task.Task
-	t.mu.Lock()
+	w.mu.Lock()
 	for i := range tasks {
-		bt := t.bizTimers[tasks[i].BizType]
-		if bt == nil || tasks[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
+		bt := w.bizTimers[tasks[i].BizType]
+		if bt == nil || tasks[i].ActionTime.After(w.armUntil(bt.BizType, now)) {
 			continue
 		}
-		p := t.partitionOf(tasks[i].JobID)
-		switch srv := t.serverAt(bt, p); {
-		case !t.isServed(bt, p):
-			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
+		p := w.partitionOf(tasks[i].JobID)
+		switch srv := w.placement.serverAt(bt, p); {
+		case !w.health.isServed(bt, p):
+			w.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		case srv.isSilent(now):
 			silent = append(silent, tasks[i])
 		default:
 			parts = addPart(parts, srv, tasks[i])
 		}
 	}
-	t.mu.Unlock()
+	w.mu.Unlock()
 	if len(silent) > 0 {
-		t.reportUnarmed(silent)
+		w.reportUnarmed(silent)
 	}
 	for _, a := range parts {
 		a.keep = keep
 	}
-	done := t.queueArms(parts)
+	done := w.queueArms(parts)
 	if done == nil {
 		return
 	}
@@ -78,9 +91,9 @@ func (t *Timer) arm(tasks []task.Task, keep bool) {
 }
 
 // partitionOf returns the partition of a task.
-func (t *Timer) partitionOf(jobID uint64) int {
-	shard, _ := t.cfg.Layout.ShardOf(jobID)
-	return t.cfg.Layout.Partition(shard)
+func (n *node) partitionOf(jobID uint64) int {
+	shard, _ := n.cfg.Layout.ShardOf(jobID)
+	return n.cfg.Layout.Partition(shard)
 }
 
 // addPart adds a task to the armCall of its server.
@@ -95,12 +108,12 @@ func addPart(parts []*armCall, srv *server, row task.Task) []*armCall {
 
 // queueArms queues tasks to be armed, unless too many are pending at their server. done ends when all are
 // armed; it is nil if none was queued.
-func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
+func (w *writer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 	for _, a := range parts {
 		n := int64(len(a.tasks))
 		if a.server.armingTasks.Add(n) > maxArming && n < maxArming {
 			a.server.armingTasks.Add(-n)
-			t.reportUnarmed(a.tasks)
+			w.reportUnarmed(a.tasks)
 			continue
 		}
 		if done == nil {
@@ -114,27 +127,27 @@ func (t *Timer) queueArms(parts []*armCall) (done *sync.WaitGroup) {
 }
 
 // reportUnarmed records that tasks were stored and not armed, and notifies their owners, which can arm them.
-func (t *Timer) reportUnarmed(tasks []task.Task) {
-	t.mu.Lock()
+func (w *writer) reportUnarmed(tasks []task.Task) {
+	w.mu.Lock()
 	for i := range tasks {
-		if bt := t.bizTimers[tasks[i].BizType]; bt != nil {
-			if p := t.partitionOf(tasks[i].JobID); t.isUsable(bt, p) {
-				t.requestRead(p, nearFirst)
+		if bt := w.bizTimers[tasks[i].BizType]; bt != nil {
+			if p := w.partitionOf(tasks[i].JobID); w.health.isUsable(bt, p) {
+				w.reader.request(p, nearFirst)
 			}
-			t.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
+			w.cfg.Observer.ArmFailed(bt.BizType.BizType, 1)
 		}
 	}
-	t.mu.Unlock()
-	t.cfg.Nodes.Notify(tasks...)
+	w.mu.Unlock()
+	w.cfg.Nodes.Notify(tasks...)
 }
 
 // flushArms arms the tasks of many calls in one pipeline.
-func (t *Timer) flushArms(srv *server, batch []*armCall) {
-	b := t.groupBySlot(batch)
-	began := t.cfg.Now()
-	answers := t.slots.Arm(context.Background(), b.list)
-	if unarmed := t.recordArmed(srv, b, answers, began); len(unarmed) > 0 {
-		t.reportUnarmed(unarmed)
+func (w *writer) flushArms(srv *server, batch []*armCall) {
+	b := w.groupBySlot(batch)
+	began := w.cfg.Now()
+	answers := w.slots.Arm(context.Background(), b.list)
+	if unarmed := w.recordArmed(srv, b, answers, began); len(unarmed) > 0 {
+		w.reportUnarmed(unarmed)
 	}
 	for _, a := range batch {
 		srv.armingTasks.Add(-int64(len(a.tasks)))
@@ -150,7 +163,7 @@ type armBatch struct {
 }
 
 // groupBySlot groups tasks by slot.
-func (t *Timer) groupBySlot(batch []*armCall) armBatch {
+func (w *writer) groupBySlot(batch []*armCall) armBatch {
 	var b armBatch
 	type key struct {
 		bizTimer  *bizTimer
@@ -158,23 +171,23 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 		keep      bool
 	}
 	index := make(map[key]int)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, a := range batch {
 		for i := range a.tasks {
 			row := &a.tasks[i]
-			bt := t.bizTimers[row.BizType]
+			bt := w.bizTimers[row.BizType]
 			if bt == nil {
 				continue // the type changed its mode meanwhile: the scan engine finds the task
 			}
-			p := t.partitionOf(row.JobID)
+			p := w.partitionOf(row.JobID)
 			n, ok := index[key{bt, p, a.keep}]
 			if !ok {
 				n = len(b.list)
 				index[key{bt, p, a.keep}] = n
 				one := slots.ArmRequest{Slot: slots.Slot{Topic: bt.Topic, Partition: p}}
 				if a.keep {
-					one.KeepUntil = t.cfg.Now().Add(time.Second)
+					one.KeepUntil = w.cfg.Now().Add(time.Second)
 				}
 				b.list, b.types, b.rows = append(b.list, one), append(b.types, bt), append(b.rows, nil)
 			}
@@ -186,16 +199,16 @@ func (t *Timer) groupBySlot(batch []*armCall) armBatch {
 }
 
 // recordArmed records the results of arming, and returns the tasks that were not armed.
-func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) (unarmed []task.Task) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (w *writer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, began time.Time) (unarmed []task.Task) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	answered, failed := len(answers) == 0, error(nil)
 	for i, a := range answers {
 		answered = answered || slots.IsAnswer(a.Err)
-		t.recordWrite(srv, a.Err)
+		w.health.recordWrite(srv, a.Err)
 		if a.Err != nil {
 			failed = a.Err
-			t.mu.Log(t.cfg.Logger, slog.LevelDebug, "tasks not armed; a read finds them", "topic", b.list[i].Slot.Topic, "partition",
+			w.mu.Log(w.cfg.Logger, slog.LevelDebug, "tasks not armed; a read finds them", "topic", b.list[i].Slot.Topic, "partition",
 				b.list[i].Slot.Partition, "tasks", len(b.rows[i]), "error", a.Err)
 			for _, row := range b.rows[i] {
 				unarmed = append(unarmed, *row)
@@ -203,10 +216,10 @@ func (t *Timer) recordArmed(srv *server, b armBatch, answers []slots.ArmResult, 
 			continue
 		}
 		for _, m := range b.list[i].Members {
-			t.advanceHead(b.types[i], b.list[i].Slot.Partition, m.At)
+			w.planner.advanceHead(b.types[i], b.list[i].Slot.Partition, m.At)
 		}
 	}
-	t.recordCall(srv, began, answered, failed)
+	w.health.recordCall(srv, began, answered, failed)
 	return unarmed
 }
 
@@ -223,25 +236,25 @@ type removal struct {
 
 // Forget removes a task from its slot, in the background, because it is not pending any more or was moved
 // beyond the horizon. If that fails, its claim finds out. A dead task stays in the dead queue, a finished one leaves it.
-func (t *Timer) Forget(jobID uint64) { t.remove(removal{jobID: jobID}) }
+func (t *Timer) Forget(jobID uint64) { t.writer.remove(removal{jobID: jobID}) }
 
 // Finish is Forget for a task that is processed or cancelled.
 func (t *Timer) Finish(jobID, bizType uint64) {
-	t.remove(removal{jobID: jobID, isDone: true, bizType: bizType})
+	t.writer.remove(removal{jobID: jobID, isDone: true, bizType: bizType})
 }
 
-func (t *Timer) remove(r removal) {
-	t.mu.Lock()
-	none := len(t.bizTimers) == 0
-	t.mu.Unlock()
+func (w *writer) remove(r removal) {
+	w.mu.Lock()
+	none := len(w.bizTimers) == 0
+	w.mu.Unlock()
 	if !none {
-		t.removals.Add(r)
+		w.removals.Add(r)
 	}
 }
 
 // flushRemovals reads the rows of tasks that are not known to be done. They show the slot of a task, and whether it is
 // pending again. In that case it may have been armed before this removal, so it is armed again.
-func (t *Timer) flushRemovals(batch []removal) {
+func (w *writer) flushRemovals(batch []removal) {
 	var unread []uint64
 	for _, r := range batch {
 		if !r.isDone {
@@ -250,9 +263,9 @@ func (t *Timer) flushRemovals(batch []removal) {
 	}
 	var rows []task.Task
 	if len(unread) > 0 { // after an error these are the rows of the databases that answered
-		rows, _ = t.cfg.Store.Load(context.Background(), unread)
+		rows, _ = w.cfg.Store.Load(context.Background(), unread)
 	}
-	now := t.cfg.Now()
+	now := w.cfg.Now()
 	bySlot := make(map[slots.Slot]*slots.SettleRequest)
 	requestOf := func(bt *bizTimer, p int) *slots.SettleRequest {
 		slot := slots.Slot{Topic: bt.Topic, Partition: p}
@@ -262,28 +275,28 @@ func (t *Timer) flushRemovals(batch []removal) {
 		return bySlot[slot]
 	}
 	var again []*armCall
-	t.mu.Lock()
+	w.mu.Lock()
 	for _, r := range batch {
-		bt := t.bizTimers[r.bizType]
+		bt := w.bizTimers[r.bizType]
 		if !r.isDone || bt == nil {
 			continue
 		}
-		p := t.partitionOf(r.jobID)
+		p := w.partitionOf(r.jobID)
 		// If it is claimed, its claim is being settled, which may bring it back.
-		if !bt.slots[p].recheck(r.jobID) && !t.serverAt(bt, p).isSilent(now) {
+		if !bt.slots[p].recheck(r.jobID) && !w.placement.serverAt(bt, p).isSilent(now) {
 			request := requestOf(bt, p)
 			request.Done = append(request.Done, r.jobID)
 		}
 	}
 	for i := range rows {
-		bt := t.bizTimers[rows[i].BizType]
+		bt := w.bizTimers[rows[i].BizType]
 		if bt == nil {
 			continue
 		}
-		p := t.partitionOf(rows[i].JobID)
-		srv := t.serverAt(bt, p)
-		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(t.armUntil(bt.BizType, now)) {
-			if t.isServed(bt, p) { // otherwise a read finds it once it is served
+		p := w.partitionOf(rows[i].JobID)
+		srv := w.placement.serverAt(bt, p)
+		if rows[i].Status == task.Pending && !rows[i].ActionTime.After(w.armUntil(bt.BizType, now)) {
+			if w.health.isServed(bt, p) { // otherwise a read finds it once it is served
 				again = addPart(again, srv, rows[i])
 			}
 			continue
@@ -298,13 +311,13 @@ func (t *Timer) flushRemovals(batch []removal) {
 		}
 		request.Done = append(request.Done, rows[i].JobID)
 	}
-	t.mu.Unlock()
+	w.mu.Unlock()
 	list := make([]slots.SettleRequest, 0, len(bySlot))
 	for _, s := range bySlot {
 		list = append(list, *s)
 	}
-	t.slots.Settle(context.Background(), list)
-	t.queueArms(again)
+	w.slots.Settle(context.Background(), list)
+	w.queueArms(again)
 }
 
 // PurgeDead removes from the dead queues of a partition what died before a time. What fails is left to the next call.
@@ -312,7 +325,7 @@ func (t *Timer) PurgeDead(ctx context.Context, partition int, before time.Time) 
 	var list []slots.Slot
 	t.mu.Lock()
 	for _, bt := range t.bizTimers {
-		if t.isServed(bt, partition) && !t.serverAt(bt, partition).isSilent(t.cfg.Now()) {
+		if t.health.isServed(bt, partition) && !t.placement.serverAt(bt, partition).isSilent(t.cfg.Now()) {
 			list = append(list, slots.Slot{Topic: bt.Topic, Partition: partition})
 		}
 	}

@@ -67,11 +67,11 @@ func (t *Timer) EachOverdue(f func(bizType uint64, due time.Time)) {
 var forever = time.Date(2250, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // armUntil is the time up to which tasks are armed.
-func (t *Timer) armUntil(b *BizType, now time.Time) time.Time {
+func (n *node) armUntil(b *BizType, now time.Time) time.Time {
 	if b.Horizon == 0 {
 		return forever
 	}
-	return now.Add(max(b.Horizon, t.leastHorizon()))
+	return now.Add(max(b.Horizon, n.reader.leastHorizon()))
 }
 
 // SetTypes replaces the business types of mode redis. A removed type's claims end, its slots are emptied in the
@@ -105,13 +105,13 @@ func (t *Timer) SetTypes(types []BizType) {
 			bt.closed = true
 			t.closing[id] = bt
 			for _, s := range bt.slots {
-				t.update(s)
+				t.planner.update(s)
 			}
 			t.background.Go(func() { t.dropType(bt) })
 		}
 	}
 	if len(types) > 0 {
-		t.place(t.cfg.Now())
+		t.placement.place(t.cfg.Now())
 		select {
 		case <-t.hasTypes:
 		default:
@@ -122,14 +122,14 @@ func (t *Timer) SetTypes(types []BizType) {
 	if len(added) == 0 {
 		return
 	}
-	t.sweeps = append(t.sweeps, sweep{types: added, n: len(t.partitions)})
+	t.planner.sweeps = append(t.planner.sweeps, sweep{types: added, n: len(t.partitions)})
 	for p := range t.partitions {
 		if t.partitions[p].term != 0 {
 			t.partitions[p].forgetRead(added...)
-			t.requestRead(p, nearFirst)
+			t.reader.request(p, nearFirst)
 		}
 	}
-	t.replan.Set()
+	t.planner.replan.Set()
 }
 
 // dropType empties the slots of a removed type once its claims have ended.
@@ -147,7 +147,7 @@ func (t *Timer) dropType(bt *bizTimer) {
 	}
 	var list []slots.Slot
 	for p := range t.partitions {
-		if slot := (slots.Slot{Topic: bt.Topic, Partition: p}); t.partitions[p].term != 0 && !t.serverOf(slot).foreign {
+		if slot := (slots.Slot{Topic: bt.Topic, Partition: p}); t.partitions[p].term != 0 && !t.placement.serverOf(slot).foreign {
 			list = append(list, slot)
 		}
 	}
@@ -174,9 +174,7 @@ func (t *Timer) dropType(bt *bizTimer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.topics[bt.Topic] != nil { // it is back, and may have lost what was armed meanwhile
-		for p := range t.partitions {
-			t.requestRead(p, nearFirst)
-		}
+		t.reader.requestAll()
 	}
 }
 
@@ -199,7 +197,7 @@ func (t *Timer) Until(bizType uint64, partition int) (until time.Time, serves bo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	bt := t.bizTimers[bizType]
-	if bt == nil || !t.isServed(bt, partition) {
+	if bt == nil || !t.health.isServed(bt, partition) {
 		return time.Time{}, false
 	}
 	return t.armUntil(bt.BizType, t.cfg.Now()), true
@@ -232,16 +230,16 @@ func (t *Timer) takeOver() {
 		if p.term == term {
 			continue
 		}
-		p.term, p.lastRead, t.slotCounts = term, lastRead{}, nil
+		p.term, p.lastRead, t.placement.slotCounts = term, lastRead{}, nil
 		for _, bt := range t.list {
 			if s := bt.slots[i]; s != nil {
 				t.releaseSlot(s)
 			}
 		}
 		if term != 0 {
-			t.sweeps = append(t.sweeps, sweep{types: t.list, from: i, n: 1})
-			t.requestRead(i, nearFirst)
-			t.replan.Set()
+			t.planner.sweeps = append(t.planner.sweeps, sweep{types: t.list, from: i, n: 1})
+			t.reader.request(i, nearFirst)
+			t.planner.replan.Set()
 		}
 	}
 }
@@ -249,8 +247,8 @@ func (t *Timer) takeOver() {
 // releaseSlot resets a slot that this node does not own any more, but for its claims. Whether it is reachable is now known only to
 // its new owner. The lock is held.
 func (t *Timer) releaseSlot(s *slotState) {
-	t.endFailure(s)
+	t.health.endFailure(s)
 	s.head, s.lastPoll, s.pollNow, s.hasOrphans = time.Time{}, time.Time{}, false, false
 	s.backlogLeft, s.differs, s.ghosts = false, Differences{}, 0
-	t.update(s)
+	t.planner.update(s)
 }

@@ -5,10 +5,25 @@ import (
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
+
+// claimer claims the tasks that are about to be due, loads their rows, and offers them to the queue.
+type claimer struct {
+	*node
+	loads []*groupcommit.Group[claim] // by loader
+}
+
+func newClaimer(n *node) *claimer {
+	cl := &claimer{node: n}
+	for range loaders * n.cfg.Layout.Databases {
+		cl.loads = append(cl.loads, groupcommit.New(1000, 1, cl.flushLoads))
+	}
+	return cl
+}
 
 // claim is a claimed task whose row must be loaded.
 type claim struct {
@@ -23,19 +38,19 @@ const longestWait = time.Second
 
 // rounds claims the tasks that are about to be due, in one pipeline for all slots of a server, and sleeps until
 // the next head is due.
-func (t *Timer) rounds(ctx context.Context) error {
+func (cl *claimer) rounds(ctx context.Context) error {
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for ctx.Err() == nil {
-		most, roused := t.pace.Slowed(longestWait)
-		rounds, next := t.plan(t.cfg.Now())
+		most, roused := cl.pace.Slowed(longestWait)
+		rounds, next := cl.planner.plan(cl.cfg.Now())
 		for _, r := range rounds {
-			underWay.Go(func() { t.round(ctx, r) })
+			underWay.Go(func() { cl.round(ctx, r) })
 		}
-		if await(ctx, min(max(next, 100*time.Microsecond), most), t.replan, roused) {
-			t.mu.Lock()
-			t.placeSoon(t.cfg.Now())
-			t.mu.Unlock()
+		if await(ctx, min(max(next, 100*time.Microsecond), most), cl.planner.replan, roused) {
+			cl.mu.Lock()
+			cl.placement.placeSoon(cl.cfg.Now())
+			cl.mu.Unlock()
 		}
 	}
 	return ctx.Err()
@@ -56,37 +71,37 @@ func await(ctx context.Context, d time.Duration, wake wait.Signal, roused <-chan
 }
 
 // round polls the slots of one server and loads the tasks that it claimed.
-func (t *Timer) round(ctx context.Context, r round) {
-	start := t.cfg.Now()
+func (cl *claimer) round(ctx context.Context, r round) {
+	start := cl.cfg.Now()
 	// The end of ctx must not interrupt a claim, or its tasks would be unknown.
-	answers := t.slots.Claim(context.WithoutCancel(ctx), r.claims)
-	now := t.cfg.Now()
-	t.cfg.Observer.RoundTrip(now.Sub(start))
-	loads := t.applyAnswers(r, answers, start, now)
-	t.load(loads)
-	t.recover(r.slots)
+	answers := cl.slots.Claim(context.WithoutCancel(ctx), r.claims)
+	now := cl.cfg.Now()
+	cl.cfg.Observer.RoundTrip(now.Sub(start))
+	loads := cl.applyAnswers(r, answers, start, now)
+	cl.load(loads)
+	cl.recover(r.slots)
 
-	t.mu.Lock()
-	t.endRound(r)
-	t.mu.Unlock()
+	cl.mu.Lock()
+	cl.endRound(r)
+	cl.mu.Unlock()
 }
 
 // endRound allows the slots of a round to be polled again, after its recovery. The lock is held.
-func (t *Timer) endRound(r round) {
+func (cl *claimer) endRound(r round) {
 	r.server.inRound = false
 	for _, s := range r.slots {
 		s.phase = idle
 		s.partition.busy--
-		t.update(s)
+		cl.planner.update(s)
 	}
-	t.notifyIdle()
-	t.replan.Set()
+	cl.notifyIdle()
+	cl.planner.replan.Set()
 }
 
 // applyAnswers records the answers of a round, and returns the claims to load.
-func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now time.Time) (loads []claim) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (cl *claimer) applyAnswers(r round, answers []slots.ClaimResult, start, now time.Time) (loads []claim) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
 	answered, failure, members := false, error(nil), 0
 	for i := range answers {
 		members += len(answers[i].Members)
@@ -96,40 +111,40 @@ func (t *Timer) applyAnswers(r round, answers []slots.ClaimResult, start, now ti
 		a, s := &answers[i], r.slots[i]
 		s.pollNow, s.lastPoll = false, now
 		answered = answered || slots.IsAnswer(a.Err)
-		t.recordWrite(r.server, a.Err)
+		cl.health.recordWrite(r.server, a.Err)
 		if a.Err != nil || r.server.writeErr != nil {
-			t.recordFailure(s, start)
+			cl.health.recordFailure(s, start)
 		} else {
-			t.recordReachable(s)
+			cl.health.recordReachable(s)
 		}
 		if a.Err != nil {
 			failure = a.Err
 			continue
 		}
 		r.server.setSkew(start.Sub(a.Now), now.Sub(a.Now))
-		loads = t.applySlotAnswer(r.slots[i], a, now, loads)
+		loads = cl.applySlotAnswer(r.slots[i], a, now, loads)
 	}
 	recordBacklogs(r, answers, now)
-	t.recordCall(r.server, start, answered, failure)
+	cl.health.recordCall(r.server, start, answered, failure)
 	return loads
 }
 
 // applySlotAnswer records the answer of one slot and appends its claims to loads. The lock is held.
-func (t *Timer) applySlotAnswer(s *slotState, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
+func (cl *claimer) applySlotAnswer(s *slotState, a *slots.ClaimResult, now time.Time, loads []claim) []claim {
 	bt := s.group.bizTimer
 	if r := s.partition; s.headVanished(a) && s.isOwned() {
 		if r.till.IsZero() || s.head.Before(r.from) {
 			r.from = s.head
 		}
 		r.till = later(r.till, s.head)
-		t.requestRead(s.slot.Partition, headsOnly)
+		cl.reader.request(s.slot.Partition, headsOnly)
 	}
 	s.head = a.Next
 	if !s.announcedHead.IsZero() && (s.head.IsZero() || s.announcedHead.Before(s.head)) {
 		s.head = s.announcedHead
 	}
 	for _, m := range a.Members {
-		if t.addInflight(s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
+		if cl.addInflight(s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
 			loads = append(loads, claim{bt.BizType, s, m, now})
 		}
 	}
@@ -138,11 +153,11 @@ func (t *Timer) applySlotAnswer(s *slotState, a *slots.ClaimResult, now time.Tim
 	if a.Claims <= len(s.inflight) {
 		s.hasOrphans = false
 	} else {
-		t.countOrphans(s, now)
+		cl.planner.countOrphans(s, now)
 	}
 	if s.backlogLeft && (a.Next.IsZero() || a.Next.After(now)) {
 		s.backlogLeft = false
-		t.requestRead(s.slot.Partition, wholeWindow)
+		cl.reader.request(s.slot.Partition, wholeWindow)
 	}
 	return loads
 }
@@ -178,7 +193,7 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 
 // addInflight adds a claimed task. It returns false if this node has the task already: then Redis had lost the
 // claim, and the task was armed again. The lock is held.
-func (t *Timer) addInflight(s *slotState, m slots.Member, late bool) bool {
+func (cl *claimer) addInflight(s *slotState, m slots.Member, late bool) bool {
 	h := s.inflight[m.JobID]
 	if h.claims > h.settling {
 		return false
@@ -206,7 +221,7 @@ func (s *slotState) count(claims int) {
 }
 
 // removeInflight removes a settled task. The lock is held.
-func (t *Timer) removeInflight(s *slotState, jobID uint64) {
+func (cl *claimer) removeInflight(s *slotState, jobID uint64) {
 	bt, h := s.group.bizTimer, s.inflight[jobID]
 	h.claims--
 	h.settling--
@@ -216,11 +231,11 @@ func (t *Timer) removeInflight(s *slotState, jobID uint64) {
 			bt.late--
 		}
 		if h.recheckRow {
-			t.removals.Add(removal{jobID: jobID})
+			cl.writer.removals.Add(removal{jobID: jobID})
 		}
 	}
 	s.count(-1)
 	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
-		t.replan.Set()
+		cl.planner.replan.Set()
 	}
 }

@@ -23,5 +23,14 @@
 // In a cluster each Redis master has its own rounds of claims, arms and settles (servers.go), so a slow
 // master does not delay the others. A master that does not answer gets one call a second.
 //
+// A slot is in memory only while it has something: a head, claims, a fault, or a reason to be asked (slot.go). The slots of a
+// server that wait are in a heap, the next head first:
+//
+//	no slotState ──head or sweep──► waiting ──its time──► due ──there is room──► asked ──answer──► waiting, idle or no slotState
+//
+// So idle business types cost neither memory nor time. A new owner sweeps over the slots of its partitions and asks each once.
+//
+// The parts of a Timer share one lock and call each other: reader, planner, claimer, writer, health, placement, listener.
+//
 // The package does not run tasks and never writes to the store.
 package redistimer

@@ -9,73 +9,86 @@ import (
 	"strings"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
+// health records which servers and slots are out of reach, and leaves them to the scan engine after a while.
+type health struct {
+	*node
+	process         string                  // the name of this process
+	pulseNeeded     wait.Signal             // a server must be asked at once
+	failing         map[*slotState]struct{} // the slots for which Redis does not answer, although their servers may serve others
+	inFallback      int                     // number of servers, and of failing slots, that the scan engine serves because Redis is away
+	nextMemoryCheck time.Time               // when the servers' memory is checked next
+	evictionPolicy  string                  // of a server that may evict our keys; "": none
+	memoryFull      string                  // memory use of a server that is full; "": none
+}
+
 // recordFailure records that Redis has not answered for a slot since its last poll. The lock is held.
-func (t *Timer) recordFailure(s *slotState, since time.Time) {
+func (h *health) recordFailure(s *slotState, since time.Time) {
 	if s.failingSince.IsZero() {
 		s.failingSince = since
-		t.failing[s] = struct{}{}
+		h.failing[s] = struct{}{}
 	}
 }
 
 // recordReachable records that a slot answers. The lock is held.
-func (t *Timer) recordReachable(s *slotState) {
+func (h *health) recordReachable(s *slotState) {
 	if s.failingSince.IsZero() {
 		return
 	}
-	t.endFailure(s)
+	h.endFailure(s)
 	s.lastOrphanCount, s.pollNow = time.Time{}, true // interrupted claims show in the number of claims, now or at the next poll
-	t.requestRead(s.slot.Partition, nearFirst)
+	h.reader.request(s.slot.Partition, nearFirst)
 }
 
 // endFailure forgets that a slot was failing. The lock is held.
-func (t *Timer) endFailure(s *slotState) {
+func (h *health) endFailure(s *slotState) {
 	s.failingSince = time.Time{}
-	delete(t.failing, s)
-	t.endFallback(&s.fallback)
+	delete(h.failing, s)
+	h.endFallback(&s.fallback)
 }
 
 // startFallbacks lets the scan engine serve servers and slots that have been out of reach for too long. It calls until with
 // the time of the next one. The lock is held.
-func (t *Timer) startFallbacks(now time.Time, until func(time.Time)) {
+func (h *health) startFallbacks(now time.Time, until func(time.Time)) {
 	start := func(fallback *bool, since time.Time, srv *server) {
 		if *fallback || since.IsZero() {
 			return
 		}
-		if end := since.Add(t.cfg.OutageAfter); end.After(now) {
+		if end := since.Add(h.cfg.OutageAfter); end.After(now) {
 			until(end)
 			return
 		}
 		*fallback = true
-		t.fallbacks.Set()
-		if t.inFallback++; t.inFallback == 1 {
+		h.fallbacks.Set()
+		if h.inFallback++; h.inFallback == 1 {
 			message := "Redis is out of reach: tasks of redis-mode biz_types are scanned meanwhile"
 			if slots.Answer(srv.lastErr) != "" {
 				message = "Redis answers with errors: tasks of redis-mode biz_types are scanned meanwhile"
 			}
-			t.mu.Log(t.cfg.Logger, slog.LevelError, message, "error", cmp.Or(srv.writeErr, srv.lastErr))
+			h.mu.Log(h.cfg.Logger, slog.LevelError, message, "error", cmp.Or(srv.writeErr, srv.lastErr))
 		}
 	}
-	for _, srv := range t.servers {
+	for _, srv := range h.servers {
 		if srv.inUse {
 			start(&srv.fallback, srv.silentSince, srv)
 		}
 	}
-	for s := range t.failing {
+	for s := range h.failing {
 		start(&s.fallback, s.failingSince, s.group.server)
 	}
 }
 
 // endFallback ends the fallback of a server or slot that is reachable again, or not this node's any more. The lock is held.
-func (t *Timer) endFallback(fallback *bool) {
+func (h *health) endFallback(fallback *bool) {
 	if !*fallback {
 		return
 	}
 	*fallback = false
-	if t.inFallback--; t.inFallback == 0 {
-		t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
+	if h.inFallback--; h.inFallback == 0 {
+		h.mu.Log(h.cfg.Logger, slog.LevelInfo, "Redis is back: its tasks are armed again from the store")
 	}
 }
 
@@ -83,15 +96,15 @@ func (t *Timer) endFallback(fallback *bool) {
 func (t *Timer) InFallback() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.inFallback > 0
+	return t.health.inFallback > 0
 }
 
 // unreachableSince returns since when Redis does not serve a slot of this node; zero: it does. The lock is held.
-func (t *Timer) unreachableSince(bt *bizTimer, p int) time.Time {
-	if t.partitions[p].term == 0 {
+func (h *health) unreachableSince(bt *bizTimer, p int) time.Time {
+	if h.partitions[p].term == 0 {
 		return time.Time{}
 	}
-	silent := t.serverAt(bt, p).silentSince
+	silent := h.placement.serverAt(bt, p).silentSince
 	if s := bt.slots[p]; s != nil && !s.failingSince.IsZero() && (silent.IsZero() || s.failingSince.Before(silent)) {
 		return s.failingSince
 	}
@@ -99,37 +112,37 @@ func (t *Timer) unreachableSince(bt *bizTimer, p int) time.Time {
 }
 
 // isScanned reports whether the scan engine serves a slot of this node because Redis is away. The lock is held.
-func (t *Timer) isScanned(bt *bizTimer, p int) bool {
+func (h *health) isScanned(bt *bizTimer, p int) bool {
 	s := bt.slots[p]
-	return t.partitions[p].term != 0 && (s != nil && s.fallback || t.serverAt(bt, p).fallback)
+	return h.partitions[p].term != 0 && (s != nil && s.fallback || h.placement.serverAt(bt, p).fallback)
 }
 
 // isServed reports whether this engine serves a slot. The lock is held.
-func (t *Timer) isServed(bt *bizTimer, p int) bool {
-	return !t.isScanned(bt, p) && !t.serverAt(bt, p).foreign
+func (h *health) isServed(bt *bizTimer, p int) bool {
+	return !h.isScanned(bt, p) && !h.placement.serverAt(bt, p).foreign
 }
 
 // isUsable reports whether a slot is this node's and Redis serves it, as far as known. The lock is held.
-func (t *Timer) isUsable(bt *bizTimer, p int) bool {
+func (h *health) isUsable(bt *bizTimer, p int) bool {
 	s := bt.slots[p]
-	return t.partitions[p].term != 0 && (s == nil || s.failingSince.IsZero()) && t.serverAt(bt, p).isServing()
+	return h.partitions[p].term != 0 && (s == nil || s.failingSince.IsZero()) && h.placement.serverAt(bt, p).isServing()
 }
 
 // countSlots returns the number of this node's slots at each server. The lock is held.
-func (t *Timer) countSlots() map[*server]int {
-	if t.slotCounts != nil {
-		return t.slotCounts
+func (pm *placement) countSlots() map[*server]int {
+	if pm.slotCounts != nil {
+		return pm.slotCounts
 	}
-	t.slotCounts = make(map[*server]int)
-	for p := range t.partitions {
-		if t.partitions[p].term == 0 {
+	pm.slotCounts = make(map[*server]int)
+	for p := range pm.partitions {
+		if pm.partitions[p].term == 0 {
 			continue
 		}
-		for _, bt := range t.list {
-			t.slotCounts[t.serverAt(bt, p)]++
+		for _, bt := range pm.list {
+			pm.slotCounts[pm.serverAt(bt, p)]++
 		}
 	}
-	return t.slotCounts
+	return pm.slotCounts
 }
 
 // Degraded describes the current faults for operators, "" if there is none.
@@ -138,7 +151,7 @@ func (t *Timer) Degraded() string {
 	defer t.mu.Unlock()
 	out, foreign, count := 0, 0, 0
 	causes := make(map[string]int) // number of slots
-	for s := range t.failing {
+	for s := range t.health.failing {
 		if srv := s.group.server; srv.silentSince.IsZero() {
 			causes[srv.cause()]++
 		}
@@ -150,18 +163,18 @@ func (t *Timer) Degraded() string {
 		switch {
 		case !srv.inUse:
 		case srv.foreign:
-			foreign += t.countSlots()[srv]
+			foreign += t.placement.countSlots()[srv]
 		case !srv.silentSince.IsZero():
-			causes[srv.cause()] += t.countSlots()[srv]
+			causes[srv.cause()] += t.placement.countSlots()[srv]
 			if srv.fallback {
-				out += t.countSlots()[srv]
+				out += t.placement.countSlots()[srv]
 			}
 		case srv.writeErr != nil: // it may accept some writes
 			causes[srv.cause()] += 0
 		}
 	}
 	if foreign > 0 || len(causes) > 0 {
-		for _, n := range t.countSlots() {
+		for _, n := range t.placement.countSlots() {
 			count += n
 		}
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 // load reads the rows of claimed tasks, by one statement of each loader.
-func (t *Timer) load(claims []claim) {
-	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(t.loader(a), t.loader(b)) })
+func (cl *claimer) load(claims []claim) {
+	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(cl.loader(a), cl.loader(b)) })
 	for len(claims) > 0 {
-		l := t.loader(claims[0])
+		l := cl.loader(claims[0])
 		n := 1
-		for n < len(claims) && t.loader(claims[n]) == l {
+		for n < len(claims) && cl.loader(claims[n]) == l {
 			n++
 		}
-		t.loads[l].Add(claims[:n]...)
+		cl.loads[l].Add(claims[:n]...)
 		claims = claims[n:]
 	}
 }
@@ -28,13 +28,13 @@ func (t *Timer) load(claims []claim) {
 // loaded one after the other, so that they come into the queue in the order of their claims.
 const loaders = 2
 
-func (t *Timer) loader(c claim) int {
+func (cl *claimer) loader(c claim) int {
 	p := c.slot.slot.Partition
-	return t.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
+	return cl.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
 }
 
 // flushLoads reads the rows of claimed tasks of one database, and offers the tasks that are to run.
-func (t *Timer) flushLoads(batch []claim) {
+func (cl *claimer) flushLoads(batch []claim) {
 	ctx := context.Background() // the store bounds the time
 	// The reads are announced first, so that the queue can recognize rows that change from now on.
 	type reading struct {
@@ -48,15 +48,15 @@ func (t *Timer) flushLoads(batch []claim) {
 		ids[i] = c.member.JobID
 		r := reads[c.slot.slot.Partition]
 		if r == nil {
-			r = &reading{Read: t.cfg.Queue.BeginRead(c.slot.slot.Partition)}
+			r = &reading{Read: cl.cfg.Queue.BeginRead(c.slot.slot.Partition)}
 			reads[c.slot.slot.Partition] = r
 			defer r.End()
 		}
 		r.claims++
 	}
-	found, err := t.cfg.Store.Load(ctx, ids)
+	found, err := cl.cfg.Store.Load(ctx, ids)
 	if err != nil {
-		t.cfg.Logger.Warn("claimed tasks not read; they are claimed again soon", "tasks", len(batch)-len(found), "error", err)
+		cl.cfg.Logger.Warn("claimed tasks not read; they are claimed again soon", "tasks", len(batch)-len(found), "error", err)
 	}
 	rows := make(map[uint64]*task.Task, len(found))
 	for i := range found {
@@ -64,32 +64,32 @@ func (t *Timer) flushLoads(batch []claim) {
 	}
 	receipts := make([]receipt, len(batch))
 	var misplaced []task.Task
-	now := t.cfg.Now()
-	owned := t.recordRead(batch)
+	now := cl.cfg.Now()
+	owned := cl.recordRead(batch)
 	for i := range batch {
-		receipts[i] = receipt{t, batch[i]}
+		receipts[i] = receipt{cl.writer, batch[i]}
 		c := &receipts[i].claim
 		row := rows[c.member.JobID]
 		switch {
 		case row == nil && err != nil:
-			t.release(c, later(c.member.At, now.Add(releasePause)))
+			cl.writer.release(c, later(c.member.At, now.Add(releasePause)))
 		case !owned[c.slot]:
-			t.release(c, c.member.At)
-		case t.isMisplaced(c):
+			cl.writer.release(c, c.member.At)
+		case cl.isMisplaced(c):
 			// The partitions were different when it was armed, or it was added by hand.
-			t.settle(settlement{claim: c, done: true})
+			cl.writer.settle(settlement{claim: c, done: true})
 			if row != nil && row.Status == task.Pending {
 				misplaced = append(misplaced, *row)
 			}
 		case row == nil || row.Status != task.Pending || row.BizType != c.biz.ID:
 			// It was armed after its death, and belongs into the dead queue.
 			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
-			if row == nil || now.Sub(row.Modified) > t.cfg.Tick {
-				t.countGhost(c.slot)
+			if row == nil || now.Sub(row.Modified) > cl.cfg.Tick {
+				cl.countGhost(c.slot)
 			}
-			t.settle(settlement{claim: c, dead: dead, done: !dead})
+			cl.writer.settle(settlement{claim: c, dead: dead, done: !dead})
 		case row.ActionTime.Sub(now) > 2*claimAhead:
-			t.postpone(c, row, now) // moved to a later time by SQL
+			cl.postpone(c, row, now) // moved to a later time by SQL
 		default:
 			p := c.slot.slot.Partition
 			r := reads[p]
@@ -100,46 +100,46 @@ func (t *Timer) flushLoads(batch []claim) {
 		}
 	}
 	for _, r := range reads {
-		t.cfg.Queue.Offer(r.Read, r.items...)
+		cl.cfg.Queue.Offer(r.Read, r.items...)
 	}
-	t.Place(misplaced...)
+	cl.writer.arm(misplaced, false)
 }
 
 // countGhost counts a claimed task that was not pending for longer.
-func (t *Timer) countGhost(s *slotState) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (cl *claimer) countGhost(s *slotState) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
 	s.ghosts++
 }
 
 // isMisplaced reports whether a task was claimed from a slot that is not its own.
-func (t *Timer) isMisplaced(c *claim) bool {
-	shard, ok := t.cfg.Layout.ShardOf(c.member.JobID)
-	return !ok || t.cfg.Layout.Partition(shard) != c.slot.slot.Partition
+func (cl *claimer) isMisplaced(c *claim) bool {
+	shard, ok := cl.cfg.Layout.ShardOf(c.member.JobID)
+	return !ok || cl.cfg.Layout.Partition(shard) != c.slot.slot.Partition
 }
 
 // recordRead records that the rows of a batch are read, and returns which of its slots this node still owns.
-func (t *Timer) recordRead(batch []claim) map[*slotState]bool {
+func (cl *claimer) recordRead(batch []claim) map[*slotState]bool {
 	owned := make(map[*slotState]bool)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
 	for _, c := range batch {
 		if h, ok := c.slot.inflight[c.member.JobID]; ok {
 			h.unread = time.Time{}
 			c.slot.inflight[c.member.JobID] = h
 		}
-		owned[c.slot] = c.slot.isOwned() && t.cfg.Ownership.Owns(c.slot.slot.Partition)
+		owned[c.slot] = c.slot.isOwned() && cl.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
 	return owned
 }
 
 // postpone moves a task back whose row has a later time than its slot.
-func (t *Timer) postpone(c *claim, row *task.Task, now time.Time) {
-	if row.ActionTime.After(t.armUntil(c.biz, now)) {
-		t.settle(settlement{claim: c, done: true})
+func (cl *claimer) postpone(c *claim, row *task.Task, now time.Time) {
+	if row.ActionTime.After(cl.armUntil(c.biz, now)) {
+		cl.writer.settle(settlement{claim: c, done: true})
 		return
 	}
-	t.settle(settlement{claim: c, back: memberOf(row)})
+	cl.writer.settle(settlement{claim: c, back: memberOf(row)})
 }
 
 func later(a, b time.Time) time.Time {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
@@ -20,6 +21,15 @@ const (
 	minClaim      = 16                     // the same if many slots are due and none has a backlog
 	sampleSlots   = 8                      // number of slots to poll first if many are due
 )
+
+// planner decides which slots are asked next. The heap of each server has its slots that wait, so that a plan costs nothing for
+// slots that are not due.
+type planner struct {
+	*node
+	planned time.Time   // when the last plan was made
+	sweeps  []sweep     // that ask slots
+	replan  wait.Signal // the next round must be planned again
+}
 
 // group has the slots of a business type at one server.
 type group struct {
@@ -126,31 +136,31 @@ func (s *slotState) dueBy(now time.Time) time.Time {
 }
 
 // plan returns the rounds to make now, at most one per server, and how long the next plan may wait.
-func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now.Before(t.planned) {
-		t.followClock(now)
+func (pl *planner) plan(now time.Time) (rounds []round, wait time.Duration) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if now.Before(pl.planned) {
+		pl.health.followClock(now)
 	}
-	t.planned = now
-	if !t.nextPlacement.After(now) {
-		t.place(now)
+	pl.planned = now
+	if !pl.placement.nextPlacement.After(now) {
+		pl.placement.place(now)
 	}
-	most, _ := t.pace.Slowed(longestWait)
+	most, _ := pl.pace.Slowed(longestWait)
 	at := now.Add(most)
 	until := func(then time.Time) { at = earlier(at, then) }
-	if t.nextPlacement.After(now) {
-		until(t.nextPlacement)
+	if pl.placement.nextPlacement.After(now) {
+		until(pl.placement.nextPlacement)
 	}
-	t.startFallbacks(now, until)
-	if t.advanceSweeps() {
+	pl.health.startFallbacks(now, until)
+	if pl.advanceSweeps() {
 		until(now)
 	}
-	for _, srv := range t.servers {
+	for _, srv := range pl.servers {
 		if srv.inRound || !srv.isServing() {
 			continue // the end of its round, or its next pulse, starts a new plan
 		}
-		if r := t.planRound(srv, now, until); len(r.slots) > 0 {
+		if r := pl.planRound(srv, now, until); len(r.slots) > 0 {
 			srv.roundBegan, srv.inRound = now, true
 			rounds = append(rounds, r)
 		}
@@ -160,7 +170,7 @@ func (t *Timer) plan(now time.Time) (rounds []round, wait time.Duration) {
 
 // planRound plans the round of a server. It calls until with the time at which more slots will be due. The lock
 // is held.
-func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) round {
+func (pl *planner) planRound(srv *server, now time.Time, until func(time.Time)) round {
 	srv.findDue(now)
 	defer func() {
 		srv.due = slices.DeleteFunc(srv.due, func(g *group) bool { return len(g.due) == 0 })
@@ -179,15 +189,15 @@ func (t *Timer) planRound(srv *server, now time.Time, until func(time.Time)) rou
 			srv.due = slices.Concat(srv.due[i:], srv.due[:i])
 			break
 		}
-		if g.keepDue(now, t.cfg.Ownership); len(g.due) == 0 {
+		if g.keepDue(now, pl.cfg.Ownership); len(g.due) == 0 {
 			continue
 		}
-		most := t.room(g.bizTimer)
+		most := pl.room(g.bizTimer)
 		if most == 0 {
 			until(now.Add(claimAhead)) // the workers of the type are about to start
 		}
 		if g.hasLate(now) {
-			g.chooseFreshAndLate(now, most-g.inflight, t.lateRoom(g.bizTimer))
+			g.chooseFreshAndLate(now, most-g.inflight, pl.lateRoom(g.bizTimer))
 			urgent = true
 		} else {
 			urgent = g.choose(now, most-g.inflight, most) || urgent
@@ -255,21 +265,21 @@ func (g *group) addTo(r *round) {
 
 // room is how many tasks of a type may be in flight in the slots of each server. A slow server must not take
 // the share of the others. The lock is held.
-func (t *Timer) room(bt *bizTimer) int {
-	most := min(maxInflight, (t.cfg.Queue.Capacity(bt.ID)*3+3)/4)
-	return t.share(most)
+func (pl *planner) room(bt *bizTimer) int {
+	most := min(maxInflight, (pl.cfg.Queue.Capacity(bt.ID)*3+3)/4)
+	return pl.share(most)
 }
 
 // lateRoom is how many more late tasks of a type may be in flight in the slots of each server. The lock is held.
-func (t *Timer) lateRoom(bt *bizTimer) int {
-	most, free := t.cfg.Queue.LateRoom(bt.ID)
-	return t.share(max(0, min(most-bt.late, free)))
+func (pl *planner) lateRoom(bt *bizTimer) int {
+	most, free := pl.cfg.Queue.LateRoom(bt.ID)
+	return pl.share(max(0, min(most-bt.late, free)))
 }
 
 // share is an equal share of each server that has slots, rounded up. The lock is held.
-func (t *Timer) share(n int) int {
+func (pl *planner) share(n int) int {
 	servers := 0
-	for _, srv := range t.servers {
+	for _, srv := range pl.servers {
 		if srv.inUse {
 			servers++
 		}

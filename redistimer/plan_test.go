@@ -94,19 +94,19 @@ func TestPlanServers(t *testing.T) {
 	now := time.Now()
 	bt := timer.bizTimers[1]
 	clear(timer.servers)
-	timer.sweeps = nil
+	timer.planner.sweeps = nil
 	for i, addr := range []string{"x", "y", "z"} {
-		srv := timer.server(addr)
+		srv := timer.placement.server(addr)
 		srv.isKnown = true
 		for p := 2 * i; p < 2*i+2; p++ {
 			bt.slots[p] = &slotState{slot: slots.Slot{Topic: "a", Partition: p}, partition: &timer.partitions[p], group: bt.groupAt(srv)}
-			timer.ask(bt.slots[p])
+			timer.planner.ask(bt.slots[p])
 		}
 	}
 	headAt := func(at time.Time, partitions ...int) {
 		for _, p := range partitions {
 			bt.slots[p].head = at
-			timer.update(bt.slots[p])
+			timer.planner.update(bt.slots[p])
 		}
 	}
 	fellBack := func() bool {
@@ -118,8 +118,8 @@ func TestPlanServers(t *testing.T) {
 		}
 	}
 	plan := func() (polled map[string]int, wait time.Duration) {
-		timer.nextPlacement = now.Add(time.Hour) // the client knows one server
-		rounds, wait := timer.plan(now)
+		timer.placement.nextPlacement = now.Add(time.Hour) // the client knows one server
+		rounds, wait := timer.planner.plan(now)
 		polled = map[string]int{}
 		for _, r := range rounds {
 			polled[r.server.addr] = len(r.slots)
@@ -137,7 +137,7 @@ func TestPlanServers(t *testing.T) {
 				r.slots = append(r.slots, s)
 			}
 		}
-		timer.endRound(r)
+		timer.claimer.endRound(r)
 	}
 
 	polled, _ := plan()
@@ -156,14 +156,14 @@ func TestPlanServers(t *testing.T) {
 
 	headAt(now.Add(minRoundGap), 0, 2, 4)
 	began := now
-	timer.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
+	timer.health.recordCall(timer.servers["y"], began, false, errors.New("no answer"))
 	now = now.Add(minRoundGap)
 	polled, wait := plan()
 	require.Equal(t, map[string]int{"x": 1, "z": 1}, polled, "y is silent")
 	require.False(t, fellBack())
 	require.LessOrEqual(t, wait, longestWait)
-	require.Equal(t, began, timer.unreachableSince(bt, 3), "one that was not asked is out of reach as well")
-	require.Zero(t, timer.unreachableSince(bt, 0))
+	require.Equal(t, began, timer.health.unreachableSince(bt, 3), "one that was not asked is out of reach as well")
+	require.Zero(t, timer.health.unreachableSince(bt, 0))
 	require.True(t, timer.Serves(1, 3))
 
 	now = began.Add(timer.cfg.OutageAfter - time.Millisecond)
@@ -179,7 +179,7 @@ func TestPlanServers(t *testing.T) {
 
 	end("x")
 	end("z")
-	timer.endSilence(timer.servers["y"])
+	timer.health.endSilence(timer.servers["y"])
 	polled, _ = plan()
 	require.Equal(t, 2, polled["y"])
 	require.False(t, fellBack())
@@ -190,20 +190,20 @@ func TestASlotThatMovesIsNotPolledTwice(t *testing.T) {
 	timer := planned(t)
 	now := time.Now()
 	bt := timer.bizTimers[1]
-	timer.sweeps = nil
-	timer.ask(timer.slotOf(bt, 0))
-	rounds, _ := timer.plan(now)
+	timer.planner.sweeps = nil
+	timer.planner.ask(timer.planner.slotOf(bt, 0))
+	rounds, _ := timer.planner.plan(now)
 	require.Len(t, rounds, 1)
 	before := rounds[0]
 
-	other := timer.server("other")
+	other := timer.placement.server("other")
 	other.isKnown = true
-	timer.move(bt.slots[0], other)
-	timer.nextPlacement = now.Add(time.Hour)
-	rounds, _ = timer.plan(now)
+	timer.placement.move(bt.slots[0], other)
+	timer.placement.nextPlacement = now.Add(time.Hour)
+	rounds, _ = timer.planner.plan(now)
 	require.Empty(t, rounds, "the round before has not ended")
-	timer.endRound(before)
-	rounds, _ = timer.plan(now)
+	timer.claimer.endRound(before)
+	rounds, _ = timer.planner.plan(now)
 	require.Len(t, rounds, 1)
 	require.Same(t, other, rounds[0].server)
 }
@@ -224,13 +224,13 @@ func TestANewOwnerAsksEachSlotOnce(t *testing.T) {
 	asks := func() (n int) {
 		for range 5 {
 			now = now.Add(time.Second)
-			rounds, _ := timer.plan(now)
+			rounds, _ := timer.planner.plan(now)
 			for _, r := range rounds {
 				n += len(r.slots)
 				for _, s := range r.slots {
 					s.lastPoll, s.pollNow, s.hasOrphans = now, false, false
 				}
-				timer.endRound(r)
+				timer.claimer.endRound(r)
 			}
 		}
 		require.Empty(t, timer.bizTimers[1].slots)

@@ -32,81 +32,81 @@ func processName() string {
 }
 
 // storeID is the id of this center's task store, or slots.UnknownStore.
-func (t *Timer) storeID() string {
-	if t.cfg.StoreID == nil {
+func (h *health) storeID() string {
+	if h.cfg.StoreID == nil {
 		return slots.UnknownStore
 	}
-	return cmp.Or(t.cfg.StoreID(), slots.UnknownStore)
+	return cmp.Or(h.cfg.StoreID(), slots.UnknownStore)
 }
 
 // pulses asks the servers until ctx ends, each in its own goroutine.
-func (t *Timer) pulses(ctx context.Context) error {
+func (h *health) pulses(ctx context.Context) error {
 	select {
-	case <-t.hasTypes:
+	case <-h.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	var underWay sync.WaitGroup
 	defer underWay.Wait()
 	for {
-		pause, roused := t.pace.Slowed(pulseEvery)
-		t.checkMemory(ctx)
-		t.mu.Lock()
-		for _, srv := range t.servers {
+		pause, roused := h.pace.Slowed(pulseEvery)
+		h.checkMemory(ctx)
+		h.mu.Lock()
+		for _, srv := range h.servers {
 			if !srv.inPulse && srv.inUse {
 				srv.inPulse = true
-				underWay.Go(func() { t.pulse(ctx, srv, pulseTTL+pause-pulseEvery) })
+				underWay.Go(func() { h.pulse(ctx, srv, pulseTTL+pause-pulseEvery) })
 			}
 		}
-		t.mu.Unlock()
-		if await(ctx, pause, t.pulseNeeded, roused); ctx.Err() != nil {
+		h.mu.Unlock()
+		if await(ctx, pause, h.pulseNeeded, roused); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
 // pulse asks a server.
-func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
-	began, store := t.cfg.Now(), t.storeID()
-	t.mu.Lock()
+func (h *health) pulse(ctx context.Context, srv *server, ttl time.Duration) {
+	began, store := h.cfg.Now(), h.storeID()
+	h.mu.Lock()
 	if !srv.isKnown {
-		srv.identity = slots.Identity{Process: t.name, Tag: srv.identity.Tag}
+		srv.identity = slots.Identity{Process: h.process, Tag: srv.identity.Tag}
 	}
-	t.mu.Unlock()
-	tag, isThere := t.slots.TagAt(srv.addr, srv.identity.Tag)
+	h.mu.Unlock()
+	tag, isThere := h.slots.TagAt(srv.addr, srv.identity.Tag)
 	var got slots.Pulse
 	var err error
 	if isThere {
 		srv.identity.Tag = tag
-		got, err = t.slots.Pulse(ctx, &srv.identity, store, ttl)
+		got, err = h.slots.Pulse(ctx, &srv.identity, store, ttl)
 	}
-	now := t.cfg.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	now := h.cfg.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	srv.inPulse = false
 	if ctx.Err() != nil || !isThere { // it has no slots any more, as far as known
 		return
 	}
-	t.recordWrite(srv, err)
-	t.recordCall(srv, began, err == nil, err) // one that answers with an error serves no slot
+	h.recordWrite(srv, err)
+	h.recordCall(srv, began, err == nil, err) // one that answers with an error serves no slot
 	switch {
 	case err != nil:
 		return
 	case srv.writeErr == nil && !srv.silentSince.IsZero():
-		t.endSilence(srv)
+		h.endSilence(srv)
 	case srv.writeErr != nil && !srv.tryingWrite && now.Sub(srv.lastRefusal) >= refusalGrace:
 		srv.tryingWrite = true
-		t.background.Go(func() { t.tryWrite(ctx, srv, tag) })
+		h.background.Go(func() { h.tryWrite(ctx, srv, tag) })
 	}
 	srv.setSkew(began.Sub(got.Now), now.Sub(got.Now))
 	srv.clock, srv.clockRead = now.Add(-srv.skew), time.Now()
 	isForeign := got.Store != store && got.Store != slots.UnknownStore && store != slots.UnknownStore
 	isLost := got.Lost || srv.foreign && !isForeign
 	if isForeign && !srv.foreign {
-		t.fallbacks.Set() // the scan engine serves our tasks from now on
-		t.mu.Log(t.cfg.Logger, slog.LevelError,
+		h.fallbacks.Set() // the scan engine serves our tasks from now on
+		h.mu.Log(h.cfg.Logger, slog.LevelError,
 			"another center has this Redis; our tasks are scanned. Give each center its own redis.prefix",
-			"key", t.slots.CenterKey(srv.identity.Tag), "store", got.Store)
+			"key", h.slots.CenterKey(srv.identity.Tag), "store", got.Store)
 	}
 	known := srv.isKnown
 	srv.isKnown, srv.foreign = true, isForeign
@@ -114,46 +114,42 @@ func (t *Timer) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 		return
 	}
 	if known {
-		t.mu.Log(t.cfg.Logger, slog.LevelWarn,
+		h.mu.Log(h.cfg.Logger, slog.LevelWarn,
 			"Redis was restarted, replaced or emptied: its slots are armed again from the store", "server", srv.addr)
 	}
 	srv.lost = now
-	for p := range t.partitions {
-		t.requestRead(p, nearFirst)
-	}
+	h.reader.requestAll()
 	if !known {
-		t.askAll(srv)
+		h.planner.askAll(srv)
 	}
 }
 
 // tryWrite tests a server that refuses writes.
-func (t *Timer) tryWrite(ctx context.Context, srv *server, tag int) {
-	err := t.slots.TryWrite(ctx, t.slots.CenterKey(tag))
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (h *health) tryWrite(ctx context.Context, srv *server, tag int) {
+	err := h.slots.TryWrite(ctx, h.slots.CenterKey(tag))
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	srv.tryingWrite = false
-	if t.recordWrite(srv, err); err == nil {
+	if h.recordWrite(srv, err); err == nil {
 		srv.writeErr = nil
-		t.mu.Log(t.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
-		t.pulseNeeded.Set()
+		h.mu.Log(h.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
+		h.pulseNeeded.Set()
 	}
 }
 
 // endSilence records that a server serves its slots again, asks them, and reads their rows. The lock is held.
-func (t *Timer) endSilence(srv *server) {
+func (h *health) endSilence(srv *server) {
 	srv.silentSince = time.Time{}
-	t.endFallback(&srv.fallback)
-	for s := range t.failing {
+	h.endFallback(&srv.fallback)
+	for s := range h.failing {
 		if s.group.server == srv {
 			s.lastPoll = time.Time{} // it is asked at once
-			t.update(s)
+			h.planner.update(s)
 		}
 	}
-	t.askAll(srv)
-	for p := range t.partitions {
-		t.requestRead(p, nearFirst)
-	}
-	t.relisten()
+	h.planner.askAll(srv)
+	h.reader.requestAll()
+	h.listener.relisten()
 }
 
 // setSkew adjusts the skew to these bounds: Redis read its clock at some moment between the question and the
@@ -185,21 +181,21 @@ func (t *Timer) Readings() (list []Reading) {
 const memoryEvery = 5 * time.Second
 
 // checkMemory checks now and then whether a server may evict keys, and whether one is full.
-func (t *Timer) checkMemory(ctx context.Context) {
-	t.mu.Lock()
-	now := t.cfg.Now()
-	due := !now.Before(t.nextMemoryCheck)
+func (h *health) checkMemory(ctx context.Context) {
+	h.mu.Lock()
+	now := h.cfg.Now()
+	due := !now.Before(h.nextMemoryCheck)
 	if due {
-		t.nextMemoryCheck = now.Add(memoryEvery)
+		h.nextMemoryCheck = now.Add(memoryEvery)
 	}
-	t.mu.Unlock()
+	h.mu.Unlock()
 	if !due {
 		return
 	}
-	t.background.Go(func() {
+	h.background.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, memoryEvery/2)
 		defer cancel()
-		list, all := t.slots.Memories(ctx)
+		list, all := h.slots.Memories(ctx)
 		evicts, full := "", ""
 		for _, m := range list {
 			switch {
@@ -209,24 +205,24 @@ func (t *Timer) checkMemory(ctx context.Context) {
 				full = fmt.Sprintf("%d bytes of %d", m.Used, m.Max)
 			}
 		}
-		t.mu.Lock()
-		didEvict, wasFull := t.evictionPolicy != "", t.memoryFull != ""
+		h.mu.Lock()
+		didEvict, wasFull := h.evictionPolicy != "", h.memoryFull != ""
 		if !all { // assume that a server which does not answer has not changed
-			evicts, full = cmp.Or(evicts, t.evictionPolicy), cmp.Or(full, t.memoryFull)
+			evicts, full = cmp.Or(evicts, h.evictionPolicy), cmp.Or(full, h.memoryFull)
 		}
-		t.evictionPolicy, t.memoryFull = evicts, full
-		t.mu.Unlock()
+		h.evictionPolicy, h.memoryFull = evicts, full
+		h.mu.Unlock()
 		switch {
 		case !didEvict && evicts != "":
-			t.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", evicts)
+			h.cfg.Logger.Warn("Redis may evict slots; set maxmemory-policy to noeviction", "maxmemory_policy", evicts)
 		case didEvict && evicts == "":
-			t.cfg.Logger.Info("Redis does not evict slots any more")
+			h.cfg.Logger.Info("Redis does not evict slots any more")
 		}
 		switch {
 		case !wasFull && full != "":
-			t.cfg.Logger.Error("Redis is full: what it does not take is scanned; raise its maxmemory", "used", full)
+			h.cfg.Logger.Error("Redis is full: what it does not take is scanned; raise its maxmemory", "used", full)
 		case wasFull && full == "":
-			t.cfg.Logger.Info("Redis has room again")
+			h.cfg.Logger.Info("Redis has room again")
 		}
 	})
 }
@@ -236,5 +232,5 @@ func (t *Timer) checkMemory(ctx context.Context) {
 func (t *Timer) Memory() (evicts, full string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.evictionPolicy, t.memoryFull
+	return t.health.evictionPolicy, t.health.memoryFull
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
@@ -79,6 +81,23 @@ func (p *partition) forgetRead(types ...*bizTimer) {
 	}
 }
 
+// reader reads which rows are due soon, and arms what the slots lack of them.
+type reader struct {
+	*node
+	readNeeded   []wait.Signal  // by database: a partition must be read at once
+	gaps         []atomic.Int64 // by database: the longest time between two reads of a partition lately, in nanoseconds
+	unreadLogged time.Time      // when a failed read was last logged
+	lossLogged   time.Time      // the same of a slot that has lost tasks
+}
+
+func newReader(n *node) *reader {
+	rd := &reader{node: n, gaps: make([]atomic.Int64, n.cfg.Layout.Databases)}
+	for range n.cfg.Layout.Databases {
+		rd.readNeeded = append(rd.readNeeded, wait.NewSignal())
+	}
+	return rd
+}
+
 // Differences is the number of tasks in which slots and rows differed, as of the last read.
 type Differences struct {
 	Missing int // pending tasks that their slot lacked although the read before had left them there
@@ -110,26 +129,33 @@ func (t *Timer) NextDue(partition int, at time.Time, none bool) {
 
 // Reread reads all partitions at once, because Redis may lack tasks: a node died before it armed what it had stored, wake-ups
 // were lost, or a business type was resumed.
-func (t *Timer) Reread() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for p := range t.partitions {
-		t.requestRead(p, nearFirst)
+func (t *Timer) Reread() { t.reader.reread() }
+
+func (rd *reader) reread() {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	rd.requestAll()
+}
+
+// requestAll requests that all partitions are read at once. The lock is held.
+func (rd *reader) requestAll() {
+	for p := range rd.partitions {
+		rd.request(p, nearFirst)
 	}
 }
 
-// requestRead requests that a partition is read before its turn. The lock is held.
-func (t *Timer) requestRead(p int, why urgency) {
-	r := &t.partitions[p]
+// request requests that a partition is read before its turn. The lock is held.
+func (rd *reader) request(p int, why urgency) {
+	r := &rd.partitions[p]
 	r.urgency = max(r.urgency, why)
 	if why == nearFirst && r.failures == 0 {
 		r.after = time.Time{}
 	}
-	t.readNeeded[t.cfg.Layout.PartitionDatabase(p)].Set()
+	rd.readNeeded[rd.cfg.Layout.PartitionDatabase(p)].Set()
 }
 
 // cycle is the time in which each partition is read once.
-func (t *Timer) cycle() time.Duration { return min(t.cfg.Tick*4/5, maxCycle) }
+func (rd *reader) cycle() time.Duration { return min(rd.cfg.Tick*4/5, maxCycle) }
 
 // window is how far a read looks ahead. gap is the time between two reads of a partition.
 func window(gap time.Duration) time.Duration { return gap*3/2 + time.Second }
@@ -140,32 +166,32 @@ func window(gap time.Duration) time.Duration { return gap*3/2 + time.Second }
 // least once in a gap; if no tick comes, because passes take long or the schedule has a longer pause, from v+Tick+clockSlack on.
 // A read at t arms it if t ≤ d-ℓ and d ≤ t+window; ℓ, the time until it is in Redis, is less than a second. As window ≥ gap+ℓ,
 // there is such a read if d-v ≥ Tick+gap+ℓ. The rest is clockSlack.
-func (t *Timer) leastHorizon() time.Duration {
-	gap := t.cycle()
-	for i := range t.gaps {
-		gap = max(gap, time.Duration(t.gaps[i].Load()))
+func (rd *reader) leastHorizon() time.Duration {
+	gap := rd.cycle()
+	for i := range rd.gaps {
+		gap = max(gap, time.Duration(rd.gaps[i].Load()))
 	}
-	return min(t.cfg.Tick, maxCycle) + gap + time.Second + clockSlack
+	return min(rd.cfg.Tick, maxCycle) + gap + time.Second + clockSlack
 }
 
 // readAll reads the partitions of a database until ctx ends. The reads in turn are spread over the cycle, so that they delay
 // no claim.
-func (t *Timer) readAll(ctx context.Context, database int) error {
+func (rd *reader) readAll(ctx context.Context, database int) error {
 	select {
-	case <-t.hasTypes:
+	case <-rd.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	first, end := t.cfg.Layout.DatabasePartitions(database)
-	n, cycle := end-first, t.cycle()
+	first, end := rd.cfg.Layout.DatabasePartitions(database)
+	n, cycle := end-first, rd.cycle()
 	step := min(n, int(int64(n)*int64(readStep)/int64(cycle))+1) // partitions that are read one right after the other
 	longest, before := time.Duration(0), time.Duration(0)        // gaps of this cycle and the last
 	next := time.Now()
 	for i := 0; ; {
-		p, why, pause := t.urgentRead(database)
+		p, why, pause := rd.urgentRead(database)
 		if why == inTurn {
 			if wait := time.Until(next); wait > 0 {
-				if t.awaitRead(ctx, database, min(wait, pause)); ctx.Err() != nil {
+				if rd.awaitRead(ctx, database, min(wait, pause)); ctx.Err() != nil {
 					return ctx.Err()
 				}
 				continue
@@ -181,28 +207,28 @@ func (t *Timer) readAll(ctx context.Context, database int) error {
 				}
 			}
 		}
-		longest = max(longest, t.read(ctx, p, why))
-		t.gaps[database].Store(int64(max(longest, before)))
+		longest = max(longest, rd.read(ctx, p, why))
+		rd.gaps[database].Store(int64(max(longest, before)))
 	}
 }
 
 // awaitRead waits until a partition of a database is to be read at once, and no longer than a pause.
-func (t *Timer) awaitRead(ctx context.Context, database int, pause time.Duration) {
-	pause, roused := t.pace.Slowed(pause)
-	if await(ctx, pause, t.readNeeded[database], roused) {
-		t.Reread()
+func (rd *reader) awaitRead(ctx context.Context, database int, pause time.Duration) {
+	pause, roused := rd.pace.Slowed(pause)
+	if await(ctx, pause, rd.readNeeded[database], roused) {
+		rd.reread()
 	}
 }
 
 // urgentRead chooses the partition of a database that is to be read at once. If there is none now, it returns inTurn, and
 // how long there will be none.
-func (t *Timer) urgentRead(database int) (partition int, why urgency, pause time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (rd *reader) urgentRead(database int) (partition int, why urgency, pause time.Duration) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
 	pause = maxCycle
 	now := time.Now()
-	for p, end := t.cfg.Layout.DatabasePartitions(database); p < end; p++ {
-		r := &t.partitions[p]
+	for p, end := rd.cfg.Layout.DatabasePartitions(database); p < end; p++ {
+		r := &rd.partitions[p]
 		switch wait := r.after.Sub(now); {
 		case r.urgency == inTurn:
 		case wait > 0:
@@ -231,28 +257,28 @@ type reading struct {
 }
 
 // read reads a partition, if anything can be due there. It returns the time since the last read, or since the first failure.
-func (t *Timer) read(ctx context.Context, p int, why urgency) (gap time.Duration) {
+func (rd *reader) read(ctx context.Context, p int, why urgency) (gap time.Duration) {
 	start := time.Now()
-	r, gap := t.beginReading(p, why, start)
+	r, gap := rd.beginReading(p, why, start)
 	if r == nil {
 		return gap
 	}
 	err := errNotRead
-	if t.cfg.Store.Readable(t.cfg.Layout.PartitionDatabase(p)) {
-		err = t.readRows(ctx, r)
+	if rd.cfg.Store.Readable(rd.cfg.Layout.PartitionDatabase(p)) {
+		err = rd.readRows(ctx, r)
 	}
 	if ctx.Err() == nil {
-		t.endReading(r, start, err)
+		rd.endReading(r, start, err)
 	}
 	return gap
 }
 
 // beginReading chooses the rows to read. It returns nil if nothing is to be read.
-func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, gap time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now, s := t.cfg.Now(), &t.partitions[p]
-	cycle := t.cycle()
+func (rd *reader) beginReading(p int, why urgency, start time.Time) (_ *reading, gap time.Duration) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	now, s := rd.cfg.Now(), &rd.partitions[p]
+	cycle := rd.cycle()
 	gap = cycle
 	if !s.last.IsZero() {
 		gap = max(gap, min(start.Sub(s.last), 4*cycle)) // of a slow database
@@ -271,16 +297,16 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 	default:
 		s.urgency, s.last = inTurn, start
 		s.from, s.till = time.Time{}, time.Time{}
-		if s.nextDue.After(r.until) && why == inTurn && t.cfg.Tick <= maxCycle && start.Sub(s.dueAsOf) <= t.cfg.Tick+clockSlack {
+		if s.nextDue.After(r.until) && why == inTurn && rd.cfg.Tick <= maxCycle && start.Sub(s.dueAsOf) <= rd.cfg.Tick+clockSlack {
 			return nil, gap
 		}
-		first, end := t.cfg.Layout.DatabasePartitions(t.cfg.Layout.PartitionDatabase(p))
+		first, end := rd.cfg.Layout.DatabasePartitions(rd.cfg.Layout.PartitionDatabase(p))
 		if start.Sub(s.wholeAt) < time.Duration(costlyShare*(end-first))*s.wholeTook && why == inTurn {
-			r.from = now.Add(-window(gap) - t.cfg.SweepAfter)
+			r.from = now.Add(-window(gap) - rd.cfg.SweepAfter)
 		}
 	}
-	for id, bt := range t.bizTimers {
-		if !t.isUsable(bt, p) || t.cfg.Queue.IsPaused(id) {
+	for id, bt := range rd.bizTimers {
+		if !rd.health.isUsable(bt, p) || rd.cfg.Queue.IsPaused(id) {
 			continue
 		}
 		r.types[id] = bt
@@ -299,22 +325,22 @@ func (t *Timer) beginReading(p int, why urgency, start time.Time) (_ *reading, g
 }
 
 // readRows reads the rows and arms them. Of a slot that has due tasks the backlog is not read again.
-func (t *Timer) readRows(ctx context.Context, r *reading) error {
-	open := t.cfg.Queue.BeginRead(r.partition)
+func (rd *reader) readRows(ctx context.Context, r *reading) error {
+	open := rd.cfg.Queue.BeginRead(r.partition)
 	defer open.End()
-	late := r.began.Add(-t.cfg.SweepAfter)
+	late := r.began.Add(-rd.cfg.SweepAfter)
 	if r.why == headsOnly {
 		late = r.from
 	}
-	if err := t.readSpan(ctx, r, open, r.idle, r.from); err != nil {
+	if err := rd.readSpan(ctx, r, open, r.idle, r.from); err != nil {
 		return err
 	}
-	err := t.readSpan(ctx, r, open, slices.Concat(r.busy, r.full), later(late, r.from))
+	err := rd.readSpan(ctx, r, open, slices.Concat(r.busy, r.full), later(late, r.from))
 	return cmp.Or(err, r.failed)
 }
 
 // readSpan reads the rows of business types that are due from a time on.
-func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, types []uint64, from time.Time) error {
+func (rd *reader) readSpan(ctx context.Context, r *reading, open *queue.Read, types []uint64, from time.Time) error {
 	if len(types) == 0 {
 		return nil
 	}
@@ -322,14 +348,14 @@ func (t *Timer) readSpan(ctx context.Context, r *reading, open *queue.Read, type
 	if len(types) > listedTypes && !from.IsZero() {
 		q.Only = nil
 	}
-	pages := t.cfg.Store.DuePages(r.partition, q)
+	pages := rd.cfg.Store.DuePages(r.partition, q)
 	for {
 		page, err := pages.Next(ctx)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		full := len(r.full)
-		t.armRows(ctx, r, t.chooseRows(r, open.Unheld(page)))
+		rd.armRows(ctx, r, rd.chooseRows(r, open.Unheld(page)))
 		for _, id := range r.full[full:] {
 			pages.Except(id)
 		}
@@ -343,10 +369,10 @@ type rowsOf struct {
 }
 
 // chooseRows groups the rows that are to be armed.
-func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Member {
-	late, arms := r.began.Add(-t.cfg.SweepAfter), make(map[rowsOf][]slots.Member)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (rd *reader) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Member {
+	late, arms := r.began.Add(-rd.cfg.SweepAfter), make(map[rowsOf][]slots.Member)
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
 	for i := range rows {
 		row := &rows[i]
 		bt := r.types[row.BizType]
@@ -362,7 +388,7 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 			}
 			r.backlog[row.BizType]++
 		}
-		key := rowsOf{bt, t.reasonOf(r, bt, row)}
+		key := rowsOf{bt, rd.reasonOf(r, bt, row)}
 		arms[key] = append(arms[key], memberOf(row))
 	}
 	return arms
@@ -370,14 +396,14 @@ func (t *Timer) chooseRows(r *reading, rows []task.Task) map[rowsOf][]slots.Memb
 
 // reasonOf returns why Redis may lack a row. What has just been written or become due may be on its way into the slot, or out
 // of it.
-func (t *Timer) reasonOf(r *reading, bt *bizTimer, row *task.Task) string {
+func (rd *reader) reasonOf(r *reading, bt *bizTimer, row *task.Task) string {
 	const justNow = time.Second
 	isRecent := func(at time.Time) bool { return at.Sub(r.began).Abs() < justNow }
-	p := &t.partitions[r.partition]
+	p := &rd.partitions[r.partition]
 	switch {
 	case isRecent(row.Modified) || isRecent(row.ActionTime):
 		return ""
-	case !p.hasRead(bt) || t.serverAt(bt, r.partition).lost.After(p.lastRead.at):
+	case !p.hasRead(bt) || rd.placement.serverAt(bt, r.partition).lost.After(p.lastRead.at):
 		return ReasonLost
 	case row.ActionTime.After(p.lastRead.until):
 		return ReasonHorizon
@@ -388,7 +414,7 @@ func (t *Timer) reasonOf(r *reading, bt *bizTimer, row *task.Task) string {
 }
 
 // armRows arms rows that their slots lack. A slot that fails does not delay the others, whose rows may be on the next page.
-func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots.Member) {
+func (rd *reader) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots.Member) {
 	keys := make([]rowsOf, 0, len(arms))
 	list := make([]slots.ArmRequest, 0, len(arms))
 	for key, members := range arms {
@@ -396,13 +422,13 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 			Slot: slots.Slot{Topic: key.bizTimer.Topic, Partition: r.partition}, Members: members, KeepUntil: r.began.Add(time.Second),
 		})
 	}
-	answers := t.slots.Arm(ctx, list)
-	now := t.cfg.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	answers := rd.slots.Arm(ctx, list)
+	now := rd.cfg.Now()
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
 	for i, got := range answers {
 		bt, reason := keys[i].bizTimer, keys[i].reason
-		t.recordWrite(t.serverAt(bt, r.partition), got.Err)
+		rd.health.recordWrite(rd.placement.serverAt(bt, r.partition), got.Err)
 		if got.Err != nil {
 			r.failed = got.Err
 			delete(r.types, bt.ID)
@@ -411,33 +437,33 @@ func (t *Timer) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slots
 		added := len(list[i].Members) - got.Known
 		r.added += added
 		if reason != "" && added > 0 {
-			t.cfg.Observer.Rearmed(bt.BizType.BizType, reason, added)
+			rd.cfg.Observer.Rearmed(bt.BizType.BizType, reason, added)
 		}
-		if reason == ReasonLost && t.partitions[r.partition].hasRead(bt) && added > 0 {
+		if reason == ReasonLost && rd.partitions[r.partition].hasRead(bt) && added > 0 {
 			r.missing[bt] += added
 		}
 		if got.Claimed > 0 { // this node does not hold these claims
-			t.countOrphans(t.slotOf(bt, r.partition), now)
+			rd.planner.countOrphans(rd.planner.slotOf(bt, r.partition), now)
 		}
 		if added == 0 && r.why == headsOnly {
 			continue // they are in the slot, at times that the claim has seen: one that was given back waits a moment
 		}
 		for _, m := range list[i].Members { // if it has just been claimed, the next claim does not find it
-			t.advanceHead(bt, r.partition, m.At)
+			rd.planner.advanceHead(bt, r.partition, m.At)
 		}
 	}
 }
 
 // endReading records how a read ended.
-func (t *Timer) endReading(r *reading, start time.Time, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := &t.partitions[r.partition]
+func (rd *reader) endReading(r *reading, start time.Time, err error) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	s := &rd.partitions[r.partition]
 	if err != nil {
 		s.after = time.Now().Add(min(readRetry<<min(s.failures, 8), maxRetry))
 		s.failures++
-		t.requestRead(r.partition, nearFirst)
-		t.logRarely(&t.unreadLogged, "the rows of slots are not read yet", "partition", r.partition, "error", err)
+		rd.request(r.partition, nearFirst)
+		rd.logRarely(&rd.unreadLogged, "the rows of slots are not read yet", "partition", r.partition, "error", err)
 		return
 	}
 	s.failures = 0
@@ -446,10 +472,10 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		// A head that was cancelled is expected to be gone. A pending one is not.
 		s.after = time.Now().Add(9 * time.Since(start))
 		if r.added > 0 {
-			t.logRarely(&t.lossLogged, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
+			rd.logRarely(&rd.lossLogged, "Redis lost a slot's tasks (evicted, or removed by hand); they are armed again from the store",
 				"partition", r.partition)
 			s.after = time.Time{}
-			t.requestRead(r.partition, nearFirst)
+			rd.request(r.partition, nearFirst)
 		}
 		return
 	case nearFirst:
@@ -459,7 +485,7 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		s.wholeAt, s.wholeTook = start, time.Since(start)
 	}
 	s.lastRead, s.unread = lastRead{r.began, r.until}, nil
-	for id, bt := range t.bizTimers {
+	for id, bt := range rd.bizTimers {
 		if r.types[id] != bt {
 			s.forgetRead(bt)
 			continue
@@ -468,10 +494,10 @@ func (t *Timer) endReading(r *reading, start time.Time, err error) {
 		if s.term == 0 || bt.slots[r.partition] == nil && !backlogLeft && r.missing[bt] == 0 {
 			continue
 		}
-		one := t.slotOf(bt, r.partition)
+		one := rd.planner.slotOf(bt, r.partition)
 		one.differs, one.ghosts = Differences{Missing: r.missing[bt], Ghost: one.ghosts}, 0
 		one.backlogLeft = backlogLeft
-		t.update(one)
+		rd.planner.update(one)
 	}
 }
 
@@ -481,9 +507,9 @@ var errNotRead = errors.New("the database could not be read")
 const logEvery = 10 * time.Second
 
 // logRarely logs a warning, unless it was logged just before. The lock is held.
-func (t *Timer) logRarely(last *time.Time, message string, args ...any) {
-	if now := t.cfg.Now(); now.Sub(*last).Abs() >= logEvery {
+func (rd *reader) logRarely(last *time.Time, message string, args ...any) {
+	if now := rd.cfg.Now(); now.Sub(*last).Abs() >= logEvery {
 		*last = now
-		t.mu.Log(t.cfg.Logger, slog.LevelWarn, message, args...)
+		rd.mu.Log(rd.cfg.Logger, slog.LevelWarn, message, args...)
 	}
 }

@@ -13,30 +13,30 @@ const orphansEvery = 3 * time.Second
 // recover rolls back the orphaned claims of slots: those of a process that died, or whose settling was lost. It
 // runs at the end of a round, when no claim is under way. It stops at the first failure, because the next round
 // must soon notice a silent Redis. The other slots keep their mark.
-func (t *Timer) recover(polled []*slotState) {
+func (cl *claimer) recover(polled []*slotState) {
 	found := make(map[*BizType]int)
 	for _, s := range polled {
-		t.mu.Lock()
-		skip, b := !s.hasOrphans || !t.isUsable(s.group.bizTimer, s.slot.Partition), s.group.bizTimer.BizType
+		cl.mu.Lock()
+		skip, b := !s.hasOrphans || !cl.health.isUsable(s.group.bizTimer, s.slot.Partition), s.group.bizTimer.BizType
 		s.hasOrphans = s.hasOrphans && skip
-		t.mu.Unlock()
+		cl.mu.Unlock()
 		if skip {
 			continue
 		}
-		n, err := t.recoverSlot(s)
+		n, err := cl.recoverSlot(s)
 		if n > 0 {
 			found[b] += n
 		}
 		if err != nil {
-			t.mu.Lock()
+			cl.mu.Lock()
 			s.hasOrphans = true
-			t.mu.Unlock()
+			cl.mu.Unlock()
 			break
 		}
 	}
 	for b, n := range found {
-		t.cfg.Observer.ClaimsExpired(b.BizType, n)
-		t.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "tasks", n)
+		cl.cfg.Observer.ClaimsExpired(b.BizType, n)
+		cl.cfg.Logger.Info("claims that nobody settled were rolled back", "biz_type", b.Name, "tasks", n)
 	}
 }
 
@@ -45,15 +45,15 @@ const recoverPage = 500
 
 // recoverSlot rolls back the claims that this node does not hold, whenever they expire: a clock may have been wrong when they
 // were made, or visibility was longer.
-func (t *Timer) recoverSlot(s *slotState) (n int, err error) {
-	ctx, now := context.Background(), t.cfg.Now()
+func (cl *claimer) recoverSlot(s *slotState) (n int, err error) {
+	ctx, now := context.Background(), cl.cfg.Now()
 	for skip := 0; ; {
-		page, err := t.slots.Prepared(ctx, s.slot, skip, recoverPage)
+		page, err := cl.slots.Prepared(ctx, s.slot, skip, recoverPage)
 		if err != nil {
 			return n, err
 		}
 		var orphans []slots.Member
-		t.mu.Lock()
+		cl.mu.Lock()
 		for _, m := range page {
 			if _, held := s.inflight[m.JobID]; held {
 				skip++
@@ -61,16 +61,16 @@ func (t *Timer) recoverSlot(s *slotState) (n int, err error) {
 				orphans = append(orphans, slots.Member{JobID: m.JobID, At: now, Attempts: m.Attempts})
 			}
 		}
-		t.mu.Unlock()
+		cl.mu.Unlock()
 		if len(orphans) > 0 {
-			got := t.slots.Settle(ctx, []slots.SettleRequest{{Slot: s.slot, GiveBack: orphans}})[0]
+			got := cl.slots.Settle(ctx, []slots.SettleRequest{{Slot: s.slot, GiveBack: orphans}})[0]
 			if got.Err != nil {
 				return n, got.Err
 			}
 			n += got.GivenBack
-			t.mu.Lock()
-			t.advanceHead(s.group.bizTimer, s.slot.Partition, now)
-			t.mu.Unlock()
+			cl.mu.Lock()
+			cl.planner.advanceHead(s.group.bizTimer, s.slot.Partition, now)
+			cl.mu.Unlock()
 		}
 		if len(page) < recoverPage {
 			return n, nil

@@ -20,6 +20,13 @@ const callTimeout = 2 * time.Second
 // connections.
 const silenceGrace = 500 * time.Millisecond
 
+// placement finds out which slots are at which server.
+type placement struct {
+	*node
+	nextPlacement time.Time       // when the slots are assigned to servers again
+	slotCounts    map[*server]int // of this node; nil: not counted since they were placed
+}
+
 // server is one Redis server, with its own rounds, arms and settles, so that no slot waits for two servers. The
 // client of the cluster returns the server of each slot. A slot that has moved meanwhile is still reached, but in
 // the round of its former server.
@@ -60,34 +67,34 @@ func (srv *server) isSilent(now time.Time) bool {
 }
 
 // server returns the server with this address. The lock is held.
-func (t *Timer) server(addr string) *server {
-	srv := t.servers[addr]
+func (pm *placement) server(addr string) *server {
+	srv := pm.servers[addr]
 	if srv == nil {
-		srv = &server{addr: addr, identity: slots.Identity{Process: t.name}}
-		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { t.flushArms(srv, batch) })
-		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { t.flushSettles(srv, batch) })
-		t.servers[addr] = srv
+		srv = &server{addr: addr, identity: slots.Identity{Process: pm.health.process}}
+		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { pm.writer.flushArms(srv, batch) })
+		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { pm.writer.flushSettles(srv, batch) })
+		pm.servers[addr] = srv
 	}
 	if !srv.inUse {
 		srv.inUse = true
-		t.pulseNeeded.Set()
+		pm.health.pulseNeeded.Set()
 	}
 	return srv
 }
 
 // serverOf returns the server of a slot, by the client's own map. While that is not known, it is one without an address. The
 // lock is held.
-func (t *Timer) serverOf(slot slots.Slot) *server {
-	addr, _ := t.slots.ServerOf(slot)
-	return t.server(addr)
+func (pm *placement) serverOf(slot slots.Slot) *server {
+	addr, _ := pm.slots.ServerOf(slot)
+	return pm.server(addr)
 }
 
 // serverAt returns the server of a slot that may be in memory. The lock is held.
-func (t *Timer) serverAt(bt *bizTimer, p int) *server {
+func (pm *placement) serverAt(bt *bizTimer, p int) *server {
 	if s := bt.slots[p]; s != nil {
 		return s.group.server
 	}
-	return t.serverOf(slots.Slot{Topic: bt.Topic, Partition: p})
+	return pm.serverOf(slots.Slot{Topic: bt.Topic, Partition: p})
 }
 
 // The slots are placed again at this interval, and so long after a server did not answer.
@@ -97,57 +104,57 @@ const (
 )
 
 // placeSoon makes the client find out which slots are where, and then places them. The lock is held.
-func (t *Timer) placeSoon(now time.Time) {
-	t.slots.Refresh()
-	if at := now.Add(placeAfter); at.Before(t.nextPlacement) {
-		t.nextPlacement = at
+func (pm *placement) placeSoon(now time.Time) {
+	pm.slots.Refresh()
+	if at := now.Add(placeAfter); at.Before(pm.nextPlacement) {
+		pm.nextPlacement = at
 	}
 }
 
 // place finds out which servers have slots, and moves the slots that are at another server than before. The lock is held.
-func (t *Timer) place(now time.Time) {
-	every, _ := t.pace.Slowed(placeEvery)
-	t.nextPlacement, t.slotCounts = now.Add(every), nil
-	addrs, known := t.slots.Servers()
+func (pm *placement) place(now time.Time) {
+	every, _ := pm.pace.Slowed(placeEvery)
+	pm.nextPlacement, pm.slotCounts = now.Add(every), nil
+	addrs, known := pm.slots.Servers()
 	if !known {
-		t.nextPlacement = now // the next call makes the client find out
-		if len(t.servers) == 0 {
-			t.server("")
+		pm.nextPlacement = now // the next call makes the client find out
+		if len(pm.servers) == 0 {
+			pm.server("")
 		}
 		return
 	}
-	before := maps.Clone(t.servers)
+	before := maps.Clone(pm.servers)
 	for _, srv := range before {
 		srv.inUse = slices.Contains(addrs, srv.addr)
 	}
 	for _, addr := range addrs {
-		t.server(addr)
+		pm.server(addr)
 	}
-	for _, bt := range t.list {
+	for _, bt := range pm.list {
 		for _, s := range bt.slots {
-			t.move(s, t.serverOf(s.slot))
+			pm.move(s, pm.serverOf(s.slot))
 		}
 	}
 	for _, srv := range before {
 		if !srv.inUse {
 			srv.isKnown = false // if it comes back, it may lack what was written meanwhile
-			t.endFallback(&srv.fallback)
+			pm.health.endFallback(&srv.fallback)
 		}
 	}
 	if len(addrs) == 1 && addrs[0] == "" {
-		t.nextPlacement = forever // there is no other server
+		pm.nextPlacement = forever // there is no other server
 	}
-	t.relisten()
+	pm.listener.relisten()
 }
 
 // move makes a server the one of a slot. The lock is held.
-func (t *Timer) move(s *slotState, to *server) {
+func (pm *placement) move(s *slotState, to *server) {
 	from := s.group
 	if from.server == to {
 		return
 	}
 	if from.server.addr != "" {
-		t.requestRead(s.slot.Partition, nearFirst) // a replica that took over may lack the last writes
+		pm.reader.request(s.slot.Partition, nearFirst) // a replica that took over may lack the last writes
 	}
 	if s.leaveHeap(); s.phase == due {
 		from.due = slices.DeleteFunc(from.due, func(one *slotState) bool { return one == s })
@@ -158,31 +165,31 @@ func (t *Timer) move(s *slotState, to *server) {
 	s.group.inflight += s.inflightClaims
 	s.group.backlog = from.backlog
 	s.lastPoll = time.Time{}
-	t.ask(s)
+	pm.planner.ask(s)
 }
 
 // recordCall records the result of a call to a server that began at the given time. If no slot was answered,
 // the server is silent. The lock is held.
-func (t *Timer) recordCall(srv *server, began time.Time, answered bool, err error) {
+func (h *health) recordCall(srv *server, began time.Time, answered bool, err error) {
 	if err != nil {
 		srv.lastErr = err
 	}
 	if !slots.IsAnswer(err) {
-		t.placeSoon(t.cfg.Now())
+		h.placement.placeSoon(h.cfg.Now())
 	}
 	if !answered {
-		t.recordSilence(srv, began)
+		h.recordSilence(srv, began)
 	}
 }
 
 // recordSilence records that a server does not serve its slots. The lock is held.
-func (t *Timer) recordSilence(srv *server, since time.Time) {
+func (h *health) recordSilence(srv *server, since time.Time) {
 	if !srv.silentSince.IsZero() {
 		return
 	}
 	srv.silentSince = since
-	t.relisten()
-	t.replan.Set()
+	h.listener.relisten()
+	h.planner.replan.Set()
 }
 
 const noAnswer = "does not answer"
@@ -203,43 +210,41 @@ func (srv *server) cause() string {
 
 // recordWrite records the result of a write to a server. A server that refuses writes may still answer reads.
 // It serves its slots when it accepts writes again. The lock is held.
-func (t *Timer) recordWrite(srv *server, err error) {
+func (h *health) recordWrite(srv *server, err error) {
 	if !slots.IsRefusal(err) {
 		return
 	}
 	if srv.writeErr == nil {
-		t.mu.Log(t.cfg.Logger, slog.LevelError, "Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
+		h.mu.Log(h.cfg.Logger, slog.LevelError, "Redis refuses writes: tasks of redis-mode biz_types are scanned meanwhile", "error", err)
 	}
-	srv.writeErr, srv.lastRefusal = err, t.cfg.Now()
-	t.recordSilence(srv, srv.lastRefusal)
+	srv.writeErr, srv.lastRefusal = err, h.cfg.Now()
+	h.recordSilence(srv, srv.lastRefusal)
 }
 
 // ClockSet reports that the clock by which the Timer works was set.
 func (t *Timer) ClockSet() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.followClock(t.cfg.Now())
-	for p := range t.partitions {
-		t.requestRead(p, nearFirst) // a task that seemed to be due beyond the horizon has left its slot
-	}
-	t.replan.Set()
+	t.health.followClock(t.cfg.Now())
+	t.reader.requestAll() // a task that seemed to be due beyond the horizon has left its slot
+	t.planner.replan.Set()
 }
 
 // followClock makes the Timer work by a clock that was set. It moves times that are later than now to now: the Timer would stand
 // still until then. The lock is held.
-func (t *Timer) followClock(now time.Time) {
-	t.nextMemoryCheck = time.Time{}
-	if t.nextPlacement != forever {
-		t.nextPlacement = now
+func (h *health) followClock(now time.Time) {
+	h.nextMemoryCheck = time.Time{}
+	if h.placement.nextPlacement != forever {
+		h.placement.nextPlacement = now
 	}
-	for _, srv := range t.servers {
+	for _, srv := range h.servers {
 		srv.roundBegan = time.Time{}
 		srv.silentSince, srv.lastRefusal = earlier(srv.silentSince, now), earlier(srv.lastRefusal, now)
 	}
-	for _, bt := range t.list {
+	for _, bt := range h.list {
 		for _, s := range bt.slots {
 			s.failingSince, s.lastOrphanCount, s.lastPoll = earlier(s.failingSince, now), time.Time{}, time.Time{}
-			t.ask(s)
+			h.planner.ask(s)
 		}
 	}
 }

@@ -76,24 +76,24 @@ func (s *slotState) recheck(jobID uint64) (claimed bool) {
 
 // slotOf returns the slot of a business type in a partition. If it has none in memory, there is one from now on: the caller
 // changes it and calls update. The lock is held.
-func (t *Timer) slotOf(bt *bizTimer, p int) *slotState {
+func (pl *planner) slotOf(bt *bizTimer, p int) *slotState {
 	s := bt.slots[p]
 	if s == nil {
-		s = &slotState{slot: slots.Slot{Topic: bt.Topic, Partition: p}, partition: &t.partitions[p]}
-		s.group = bt.groupAt(t.serverOf(s.slot))
+		s = &slotState{slot: slots.Slot{Topic: bt.Topic, Partition: p}, partition: &pl.partitions[p]}
+		s.group = bt.groupAt(pl.placement.serverOf(s.slot))
 		bt.slots[p] = s
 	}
 	return s
 }
 
 // update brings a slot that has changed to its place. The lock is held.
-func (t *Timer) update(s *slotState) {
+func (pl *planner) update(s *slotState) {
 	if s.phase == due || s.phase == asked {
 		return // it is brought there when it leaves its group or its round
 	}
 	s.leaveHeap()
-	if s.wait(s.nextPoll(t.cfg.Now())); s.phase == waiting && s.index == 0 {
-		t.replan.Set()
+	if s.wait(s.nextPoll(pl.cfg.Now())); s.phase == waiting && s.index == 0 {
+		pl.replan.Set()
 	}
 }
 
@@ -140,37 +140,37 @@ func (s *slotState) nextPoll(now time.Time) time.Time {
 }
 
 // ask makes the next round poll a slot. The lock is held.
-func (t *Timer) ask(s *slotState) {
+func (pl *planner) ask(s *slotState) {
 	s.pollNow = true
-	t.update(s)
+	pl.update(s)
 }
 
 // askForOrphans marks the claims of a slot that this node does not hold for rollback. The lock is held.
-func (t *Timer) askForOrphans(s *slotState) {
+func (pl *planner) askForOrphans(s *slotState) {
 	s.hasOrphans = true
-	t.ask(s)
+	pl.ask(s)
 }
 
 // countOrphans records that Redis has more claims in a slot than this node. The lock is held.
-func (t *Timer) countOrphans(s *slotState, now time.Time) {
+func (pl *planner) countOrphans(s *slotState, now time.Time) {
 	if now.Sub(s.lastOrphanCount) >= orphansEvery {
 		s.lastOrphanCount = now
-		t.askForOrphans(s)
+		pl.askForOrphans(s)
 	}
 }
 
 // advanceHead records that a slot has a task that is due at a time. The lock is held.
-func (t *Timer) advanceHead(bt *bizTimer, p int, at time.Time) {
-	if t.partitions[p].term == 0 || bt.closed {
+func (pl *planner) advanceHead(bt *bizTimer, p int, at time.Time) {
+	if pl.partitions[p].term == 0 || bt.closed {
 		return
 	}
-	s := t.slotOf(bt, p)
+	s := pl.slotOf(bt, p)
 	if s.announcedHead.IsZero() || at.Before(s.announcedHead) {
 		s.announcedHead = at
 	}
 	if s.head.IsZero() || at.Before(s.head) {
 		s.head = at
-		t.update(s)
+		pl.update(s)
 	}
 }
 
@@ -212,42 +212,42 @@ type sweep struct {
 }
 
 // askAll makes the next rounds ask all slots at a server. The lock is held.
-func (t *Timer) askAll(at *server) {
-	t.sweeps = append(t.sweeps, sweep{types: t.list, n: len(t.partitions), at: at})
-	t.replan.Set()
+func (pl *planner) askAll(at *server) {
+	pl.sweeps = append(pl.sweeps, sweep{types: pl.list, n: len(pl.partitions), at: at})
+	pl.replan.Set()
 }
 
 // advanceSweeps goes on with the sweeps, and returns whether there is more to do at once. While many slots are due, it waits for
 // the end of a round. Slots of a server that serves none are left out: they are asked when it does. The lock is held.
-func (t *Timer) advanceSweeps() (more bool) {
+func (pl *planner) advanceSweeps() (more bool) {
 	waiting, serves := 0, false
-	for _, srv := range t.servers {
+	for _, srv := range pl.servers {
 		serves = serves || srv.isServing()
 		for _, g := range srv.due {
 			waiting += len(g.due)
 		}
 	}
 	if !serves {
-		t.sweeps = nil
+		pl.sweeps = nil
 	}
-	for looked := 0; len(t.sweeps) > 0 && waiting < maxRoundSlots; {
-		one := &t.sweeps[0]
+	for looked := 0; len(pl.sweeps) > 0 && waiting < maxRoundSlots; {
+		one := &pl.sweeps[0]
 		if one.next >= len(one.types)*one.n {
-			t.sweeps = t.sweeps[1:]
+			pl.sweeps = pl.sweeps[1:]
 			continue
 		}
 		if looked++; looked > maxRoundSlots {
 			return true
 		}
 		p, i := one.from+one.next/len(one.types), one.next%len(one.types)
-		if t.partitions[p].term == 0 {
+		if pl.partitions[p].term == 0 {
 			one.next += len(one.types) - i // to the next partition
 			continue
 		}
 		one.next++
 		bt := one.types[i]
-		if srv := t.serverAt(bt, p); !bt.closed && srv.isServing() && (one.at == nil || one.at == srv) {
-			t.askForOrphans(t.slotOf(bt, p))
+		if srv := pl.placement.serverAt(bt, p); !bt.closed && srv.isServing() && (one.at == nil || one.at == srv) {
+			pl.askForOrphans(pl.slotOf(bt, p))
 			waiting++
 		}
 	}

@@ -7,13 +7,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/logqueue"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
@@ -88,84 +86,55 @@ type Config struct {
 }
 
 // Timer is the redis engine of a node. It is safe for concurrent use.
-type Timer struct {
-	cfg   Config
-	slots *slots.Slots
+type Timer struct{ *node }
 
-	pace *wait.Pace // of the polls; set by Run, before its loops
+// node is what the parts of a Timer share. Each part does one thing, and has the state that only this thing needs. They call
+// each other under the one lock.
+type node struct {
+	cfg        Config
+	slots      *slots.Slots
+	pace       *wait.Pace // of the polls; set by Run, before its loops
+	hasTypes   chan struct{}
+	fallbacks  wait.Signal // see Watch
+	background sync.WaitGroup
 
-	mu         logqueue.Mutex
-	bizTimers  map[uint64]*bizTimer // by biz_type id; mu guards the timers and all their fields
+	reader    *reader    // which rows do the slots lack?
+	planner   *planner   // which slots are asked next?
+	claimer   *claimer   // asks them, and loads the tasks that they give
+	writer    *writer    // arms tasks, and settles claims
+	health    *health    // which servers answer, and what if they do not?
+	placement *placement // at which server is a slot?
+	listener  *listener  // receives wake-ups
+
+	mu         logqueue.Mutex       // guards what follows, the state of the parts, and all that it leads to
+	bizTimers  map[uint64]*bizTimer // by biz_type id
 	topics     map[string]*bizTimer // the same, by topic
 	list       []*bizTimer          // the same; replaced, never changed
-	partitions []partition
 	closing    map[uint64]*bizTimer // removed types with claims in flight
+	partitions []partition
+	servers    map[string]*server // by address
 	stopping   bool
-
-	planned         time.Time               // when the last plan was made
-	sweeps          []sweep                 // that ask slots
-	failing         map[*slotState]struct{} // the slots for which Redis does not answer, although their servers may serve others
-	name            string                  // of this process
-	inFallback      int                     // number of servers, and of failing slots, that the scan engine serves because Redis is away
-	unreadLogged    time.Time               // when a failed read was last logged
-	lossLogged      time.Time               // the same of a slot that has lost tasks
-	nextMemoryCheck time.Time               // when the servers' memory is checked next
-	evictionPolicy  string                  // of a server that may evict our keys; "": none
-	memoryFull      string                  // memory use of a server that is full; "": none
-
-	servers       map[string]*server // by address
-	slotCounts    map[*server]int    // of this node; nil: not counted since they were placed
-	nextPlacement time.Time          // when the slots are assigned to servers again
-	wakeServer    *server            // the server that we listen at for wake-ups
-	stopListening context.CancelFunc // ends the subscription
-
-	idle chan struct{} // closed when a round ends or claims are settled; nil if no caller waits
-
-	hasTypes    chan struct{}  // closed once there is a business type to serve
-	replan      wait.Signal    // the next round must be planned again
-	readNeeded  []wait.Signal  // by database: a partition must be read at once
-	pulseNeeded wait.Signal    // a server must be asked at once
-	fallbacks   wait.Signal    // see Watch
-	gaps        []atomic.Int64 // by database: the longest time between two reads of a partition lately, in nanoseconds
-	background  sync.WaitGroup
-
-	loads    []*groupcommit.Group[claim] // by loader
-	removals *groupcommit.Group[removal] // tasks to remove from their slots
+	idle       chan struct{} // closed when a round ends or claims are settled; nil if no caller waits
 }
 
 // New makes a Timer without business types; see SetTypes.
 func New(cfg Config) *Timer {
-	t := &Timer{
-		cfg:       cfg,
-		slots:     slots.New(cfg.Client, cfg.Prefix),
-		name:      processName(),
-		bizTimers: make(map[uint64]*bizTimer),
-		closing:   make(map[uint64]*bizTimer),
-		servers:   make(map[string]*server),
-
-		failing: make(map[*slotState]struct{}),
-
-		partitions: make([]partition, cfg.Layout.Partitions),
-		gaps:       make([]atomic.Int64, cfg.Layout.Databases),
-
-		hasTypes:    make(chan struct{}),
-		replan:      wait.NewSignal(),
-		pulseNeeded: wait.NewSignal(),
-		fallbacks:   wait.NewSignal(),
-	}
-	for range cfg.Layout.Databases {
-		t.readNeeded = append(t.readNeeded, wait.NewSignal())
-	}
-	t.cfg.Tick, t.cfg.SweepAfter = cmp.Or(cfg.Tick, 10*time.Second), cmp.Or(cfg.SweepAfter, 10*time.Second)
+	cfg.Tick, cfg.SweepAfter = cmp.Or(cfg.Tick, 10*time.Second), cmp.Or(cfg.SweepAfter, 10*time.Second)
 	if cfg.Nodes == nil {
-		t.cfg.Nodes = dispatch.SingleNode{}
+		cfg.Nodes = dispatch.SingleNode{}
 	}
-	t.slots.Timeout = callTimeout
-	t.removals = groupcommit.New(1000, 1, t.flushRemovals)
-	for range loaders * cfg.Layout.Databases {
-		t.loads = append(t.loads, groupcommit.New(1000, 1, t.flushLoads))
+	n := &node{
+		cfg: cfg, slots: slots.New(cfg.Client, cfg.Prefix),
+		hasTypes: make(chan struct{}), fallbacks: wait.NewSignal(),
+		bizTimers: make(map[uint64]*bizTimer), closing: make(map[uint64]*bizTimer),
+		partitions: make([]partition, cfg.Layout.Partitions), servers: make(map[string]*server),
 	}
-	return t
+	n.slots.Timeout = callTimeout
+	n.reader, n.claimer, n.writer = newReader(n), newClaimer(n), newWriter(n)
+	n.planner = &planner{node: n, replan: wait.NewSignal()}
+	n.health = &health{node: n, process: processName(), failing: make(map[*slotState]struct{}), pulseNeeded: wait.NewSignal()}
+	n.placement, n.listener = &placement{node: n}, &listener{node: n}
+	return &Timer{n}
 }
 
 // Run claims due tasks of owned partitions until ctx ends. Close must follow.
@@ -180,12 +149,12 @@ func (t *Timer) Run(ctx context.Context) error {
 	t.pace = wait.PaceOf(ctx)
 	t.mu.Unlock()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return t.rounds(ctx) })
+	g.Go(func() error { return t.claimer.rounds(ctx) })
 	g.Go(func() error { return t.watch(ctx) })
-	g.Go(func() error { return t.pulses(ctx) })
-	g.Go(func() error { return t.listen(ctx) })
+	g.Go(func() error { return t.health.pulses(ctx) })
+	g.Go(func() error { return t.listener.listen(ctx) })
 	for d := range t.cfg.Layout.Databases {
-		g.Go(func() error { return t.readAll(ctx, d) })
+		g.Go(func() error { return t.reader.readAll(ctx, d) })
 	}
 	err := g.Wait()
 	t.mu.Lock()
@@ -197,7 +166,7 @@ func (t *Timer) Run(ctx context.Context) error {
 // Close waits until Redis has all settlements and releases so far, and closes the connections. The queue must
 // be closed, and all outcomes recorded.
 func (t *Timer) Close() error {
-	for _, g := range t.loads {
+	for _, g := range t.claimer.loads {
 		g.Wait()
 	}
 	t.mu.Lock()
@@ -207,7 +176,7 @@ func (t *Timer) Close() error {
 		srv.settles.Wait()
 	}
 	t.background.Wait() // retries of settlements
-	t.removals.Wait()
+	t.writer.removals.Wait()
 	for _, srv := range servers {
 		srv.arms.Wait()
 	}
@@ -237,10 +206,10 @@ func (t *Timer) WaitPartition(ctx context.Context, partition int) error {
 }
 
 // notifyIdle wakes the callers that wait for claims to end. The lock is held.
-func (t *Timer) notifyIdle() {
-	if t.idle != nil {
-		close(t.idle)
-		t.idle = nil
+func (n *node) notifyIdle() {
+	if n.idle != nil {
+		close(n.idle)
+		n.idle = nil
 	}
 }
 
@@ -264,9 +233,9 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 		return Slot{}, false
 	}
 	name, p := slots.Slot{Topic: bt.Topic, Partition: partition}, &t.partitions[partition]
-	srv := t.serverAt(bt, partition)
+	srv := t.placement.serverAt(bt, partition)
 	return Slot{
-		Key: t.slots.StoreKey(name), Foreign: srv.foreign, Unreachable: t.unreachableSince(bt, partition), Fallback: t.isScanned(bt, partition),
+		Key: t.slots.StoreKey(name), Foreign: srv.foreign, Unreachable: t.health.unreachableSince(bt, partition), Fallback: t.health.isScanned(bt, partition),
 		Refusing: srv.writeErr, Cause: srv.cause(), Unread: p.term != 0 && !p.hasRead(bt),
 	}, true
 }

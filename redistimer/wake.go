@@ -10,13 +10,20 @@ import (
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
+// listener receives wake-ups.
+type listener struct {
+	*node
+	wakeServer    *server            // the server that it listens at
+	stopListening context.CancelFunc // ends the subscription
+}
+
 // listen receives wake-ups: heads that became earlier, on any node. It starts once there is a business type.
 // All servers of a cluster publish the same wake-ups, so if one becomes silent, listen switches to another. After
 // MaxSubscription it subscribes again: by then the server's name may mean another server. The old subscription ends when the
 // new one has begun, so that no wake-up is missed.
-func (t *Timer) listen(ctx context.Context) error {
+func (l *listener) listen(ctx context.Context) error {
 	select {
-	case <-t.hasTypes:
+	case <-l.hasTypes:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -25,16 +32,16 @@ func (t *Timer) listen(ctx context.Context) error {
 	var old context.CancelFunc // of the subscription that is replaced now; nil: there is none
 	for ctx.Err() == nil {
 		one, cancel := context.WithCancel(ctx)
-		t.mu.Lock()
+		l.mu.Lock()
 		via := ""
-		if t.wakeServer, t.stopListening = t.pickServer(), cancel; t.wakeServer != nil {
-			via = t.wakeServer.addr
+		if l.wakeServer, l.stopListening = l.pickServer(), cancel; l.wakeServer != nil {
+			via = l.wakeServer.addr
 		}
-		t.mu.Unlock()
+		l.mu.Unlock()
 		replaced := old
 		begun := func() {
 			if replaced == nil {
-				t.Reread()
+				l.reader.reread()
 				return
 			}
 			replaced() // it has received the wake-ups until now
@@ -47,9 +54,9 @@ func (t *Timer) listen(ctx context.Context) error {
 					replaced()
 				}
 			}()
-			err := t.slots.Listen(one, via, t.handleWake, begun)
+			err := l.slots.Listen(one, via, l.handleWake, begun)
 			if one.Err() == nil {
-				t.cfg.Logger.Warn("wake-up subscription lost; tasks that other nodes arm are found by the reads", "error", err)
+				l.cfg.Logger.Warn("wake-up subscription lost; tasks that other nodes arm are found by the reads", "error", err)
 				_ = wait.For(one, retryEvery)
 			}
 		})
@@ -64,8 +71,8 @@ func (t *Timer) listen(ctx context.Context) error {
 const MaxSubscription = time.Minute
 
 // pickServer returns a server that has slots and answers, or nil. The lock is held.
-func (t *Timer) pickServer() *server {
-	for _, srv := range t.servers {
+func (l *listener) pickServer() *server {
+	for _, srv := range l.servers {
 		if srv.inUse && srv.silentSince.IsZero() {
 			return srv
 		}
@@ -74,19 +81,19 @@ func (t *Timer) pickServer() *server {
 }
 
 // relisten switches to another server if the current one does not answer any more. The lock is held.
-func (t *Timer) relisten() {
-	if t.stopListening == nil || t.pickServer() == nil {
+func (l *listener) relisten() {
+	if l.stopListening == nil || l.pickServer() == nil {
 		return
 	}
-	if h := t.wakeServer; h == nil || !h.inUse || !h.silentSince.IsZero() {
-		t.stopListening()
+	if h := l.wakeServer; h == nil || !h.inUse || !h.silentSince.IsZero() {
+		l.stopListening()
 	}
 }
 
-func (t *Timer) handleWake(slot slots.Slot, at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if bt := t.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(t.partitions) {
-		t.advanceHead(bt, slot.Partition, at)
+func (l *listener) handleWake(slot slots.Slot, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if bt := l.topics[slot.Topic]; bt != nil && slot.Partition >= 0 && slot.Partition < len(l.partitions) {
+		l.planner.advanceHead(bt, slot.Partition, at)
 	}
 }
