@@ -25,7 +25,8 @@ func newClaimer(n *node) *claimer {
 	return cl
 }
 
-// claim is a claimed task whose row must be loaded.
+// claim is a claimed task whose row must be loaded. Without a slot it is a task that may not be claimed: its row is read to bring
+// it to its place.
 type claim struct {
 	biz    *BizType // at the time of the claim
 	slot   *slotState
@@ -231,7 +232,7 @@ func (cl *claimer) removeInflight(s *slotState, jobID uint64) {
 			bt.late--
 		}
 		if h.recheckRow {
-			cl.writer.removals.Add(removal{jobID: jobID})
+			cl.load([]claim{{member: slots.Member{JobID: jobID}}})
 		}
 	}
 	s.count(-1)

@@ -29,7 +29,10 @@ func (cl *claimer) load(claims []claim) {
 const loaders = 2
 
 func (cl *claimer) loader(c claim) int {
-	p := c.slot.slot.Partition
+	p := cl.partitionOf(c.member.JobID)
+	if c.slot != nil {
+		p = c.slot.slot.Partition
+	}
 	return cl.cfg.Layout.PartitionDatabase(p)*loaders + p%loaders
 }
 
@@ -46,6 +49,9 @@ func (cl *claimer) flushLoads(batch []claim) {
 	ids := make([]uint64, len(batch))
 	for i, c := range batch {
 		ids[i] = c.member.JobID
+		if c.slot == nil {
+			continue
+		}
 		r := reads[c.slot.slot.Partition]
 		if r == nil {
 			r = &reading{Read: cl.cfg.Queue.BeginRead(c.slot.slot.Partition)}
@@ -63,7 +69,7 @@ func (cl *claimer) flushLoads(batch []claim) {
 		rows[found[i].JobID] = &found[i]
 	}
 	receipts := make([]receipt, len(batch))
-	var misplaced []task.Task
+	var again []task.Task // to be armed
 	now := cl.cfg.Now()
 	owned := cl.recordRead(batch)
 	for i := range batch {
@@ -71,25 +77,31 @@ func (cl *claimer) flushLoads(batch []claim) {
 		c := &receipts[i].claim
 		row := rows[c.member.JobID]
 		switch {
+		case c.slot == nil:
+			if row != nil && !cl.writer.follow(row) {
+				again = append(again, *row)
+			}
 		case row == nil && err != nil:
 			cl.writer.release(c, later(c.member.At, now.Add(releasePause)))
 		case !owned[c.slot]:
 			cl.writer.release(c, c.member.At)
 		case cl.isMisplaced(c):
 			// The partitions were different when it was armed, or it was added by hand.
-			cl.writer.settle(settlement{claim: c, done: true})
+			cl.writer.end(c, done, c.member)
 			if row != nil && row.Status == task.Pending {
-				misplaced = append(misplaced, *row)
+				again = append(again, *row)
 			}
 		case row == nil || row.Status != task.Pending || row.BizType != c.biz.ID:
-			// It was armed after its death, and belongs into the dead queue.
-			dead := row != nil && row.Status == task.Dead && row.BizType == c.biz.ID
 			if row == nil || now.Sub(row.Modified) > cl.cfg.Tick {
 				cl.countGhost(c.slot)
 			}
-			cl.writer.settle(settlement{claim: c, dead: dead, done: !dead})
+			if row != nil && row.BizType == c.biz.ID {
+				cl.writer.endAs(c, row) // it may be dead, and have been armed after its death
+			} else {
+				cl.writer.end(c, done, c.member)
+			}
 		case row.ActionTime.Sub(now) > 2*claimAhead:
-			cl.postpone(c, row, now) // moved to a later time by SQL
+			cl.writer.endAs(c, row) // moved to a later time by SQL
 		default:
 			p := c.slot.slot.Partition
 			r := reads[p]
@@ -102,7 +114,7 @@ func (cl *claimer) flushLoads(batch []claim) {
 	for _, r := range reads {
 		cl.cfg.Queue.Offer(r.Read, r.items...)
 	}
-	cl.writer.arm(misplaced, false)
+	cl.writer.arm(armed, again)
 }
 
 // countGhost counts a claimed task that was not pending for longer.
@@ -124,6 +136,9 @@ func (cl *claimer) recordRead(batch []claim) map[*slotState]bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	for _, c := range batch {
+		if c.slot == nil {
+			continue
+		}
 		if h, ok := c.slot.inflight[c.member.JobID]; ok {
 			h.unread = time.Time{}
 			c.slot.inflight[c.member.JobID] = h
@@ -131,15 +146,6 @@ func (cl *claimer) recordRead(batch []claim) map[*slotState]bool {
 		owned[c.slot] = c.slot.isOwned() && cl.cfg.Ownership.Owns(c.slot.slot.Partition)
 	}
 	return owned
-}
-
-// postpone moves a task back whose row has a later time than its slot.
-func (cl *claimer) postpone(c *claim, row *task.Task, now time.Time) {
-	if row.ActionTime.After(cl.armUntil(c.biz, now)) {
-		cl.writer.settle(settlement{claim: c, done: true})
-		return
-	}
-	cl.writer.settle(settlement{claim: c, back: memberOf(row)})
 }
 
 func later(a, b time.Time) time.Time {

@@ -65,13 +65,14 @@ func (h *health) pulses(ctx context.Context) error {
 	}
 }
 
-// pulse asks a server.
+// pulse asks a server. One that has refused a write has to call each command of the scripts before it counts as writable again.
 func (h *health) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	began, store := h.cfg.Now(), h.storeID()
 	h.mu.Lock()
 	if !srv.isKnown {
 		srv.identity = slots.Identity{Process: h.process, Tag: srv.identity.Tag}
 	}
+	isTrial := srv.writeErr != nil && began.Sub(srv.lastRefusal) >= refusalGrace
 	h.mu.Unlock()
 	tag, isThere := h.slots.TagAt(srv.addr, srv.identity.Tag)
 	var got slots.Pulse
@@ -79,6 +80,9 @@ func (h *health) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	if isThere {
 		srv.identity.Tag = tag
 		got, err = h.slots.Pulse(ctx, &srv.identity, store, ttl)
+	}
+	if isTrial && err == nil {
+		err = h.slots.TryWrite(ctx, h.slots.CenterKey(tag))
 	}
 	now := h.cfg.Now()
 	h.mu.Lock()
@@ -89,14 +93,15 @@ func (h *health) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	}
 	h.recordWrite(srv, err)
 	h.recordCall(srv, began, err == nil, err) // one that answers with an error serves no slot
-	switch {
-	case err != nil:
+	if err != nil {
 		return
-	case srv.writeErr == nil && !srv.silentSince.IsZero():
+	}
+	if isTrial && srv.lastRefusal.Before(began) {
+		srv.writeErr = nil
+		h.mu.Log(h.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
+	}
+	if srv.writeErr == nil && !srv.silentSince.IsZero() {
 		h.endSilence(srv)
-	case srv.writeErr != nil && !srv.tryingWrite && now.Sub(srv.lastRefusal) >= refusalGrace:
-		srv.tryingWrite = true
-		h.background.Go(func() { h.tryWrite(ctx, srv, tag) })
 	}
 	srv.setSkew(began.Sub(got.Now), now.Sub(got.Now))
 	srv.clock, srv.clockRead = now.Add(-srv.skew), time.Now()
@@ -121,19 +126,6 @@ func (h *health) pulse(ctx context.Context, srv *server, ttl time.Duration) {
 	h.reader.requestAll()
 	if !known {
 		h.planner.askAll(srv)
-	}
-}
-
-// tryWrite tests a server that refuses writes.
-func (h *health) tryWrite(ctx context.Context, srv *server, tag int) {
-	err := h.slots.TryWrite(ctx, h.slots.CenterKey(tag))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	srv.tryingWrite = false
-	if h.recordWrite(srv, err); err == nil {
-		srv.writeErr = nil
-		h.mu.Log(h.cfg.Logger, slog.LevelInfo, "Redis takes writes again")
-		h.pulseNeeded.Set()
 	}
 }
 

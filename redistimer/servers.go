@@ -27,14 +27,14 @@ type placement struct {
 	slotCounts    map[*server]int // of this node; nil: not counted since they were placed
 }
 
-// server is one Redis server, with its own rounds, arms and settles, so that no slot waits for two servers. The
+// server is one Redis server, with its own rounds and writes, so that no slot waits for two servers. The
 // client of the cluster returns the server of each slot. A slot that has moved meanwhile is still reached, but in
 // the round of its former server.
 type server struct {
-	addr        string // "": the only server, or a cluster whose servers are not known yet
-	arms        *groupcommit.Group[*armCall]
-	armingTasks atomic.Int64 // number of tasks in arms
-	settles     *groupcommit.Group[settlement]
+	addr    string                    // "": the only server, or a cluster whose servers are not known yet
+	settles *groupcommit.Group[write] // of claims, one batch after the other
+	writes  *groupcommit.Group[write] // of tasks that may not be claimed
+	arming  atomic.Int64              // number of tasks to arm in writes
 
 	// The Timer's lock guards these.
 	inUse       bool           // slots are placed here, as far as known
@@ -55,7 +55,6 @@ type server struct {
 	lastErr     error         // its last failure, an answer or not
 	writeErr    error         // why it refuses writes; nil: it does not, as far as known
 	lastRefusal time.Time     // when it last refused a write
-	tryingWrite bool          // a trial write is under way
 }
 
 // isServing reports whether the slots of a server can be asked, as far as known. The lock is held.
@@ -71,8 +70,8 @@ func (pm *placement) server(addr string) *server {
 	srv := pm.servers[addr]
 	if srv == nil {
 		srv = &server{addr: addr, identity: slots.Identity{Process: pm.health.process}}
-		srv.arms = groupcommit.New(2000, 2, func(batch []*armCall) { pm.writer.flushArms(srv, batch) })
-		srv.settles = groupcommit.New(2000, 1, func(batch []settlement) { pm.writer.flushSettles(srv, batch) })
+		flush := func(batch []write) { pm.writer.flush(srv, batch) }
+		srv.settles, srv.writes = groupcommit.New(2000, 1, flush), groupcommit.New(2000, 2, flush)
 		pm.servers[addr] = srv
 	}
 	if !srv.inUse {

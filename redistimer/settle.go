@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -18,18 +18,26 @@ type receipt struct {
 }
 
 // Ack implements queue.Receipt: the outcome is in the store.
-func (r *receipt) Ack(row task.Task) {
-	c := &r.claim
-	s := settlement{claim: c}
+func (r *receipt) Ack(row task.Task) { r.writer.endAs(&r.claim, &row) }
+
+// placeOf is where a task belongs by its row.
+func (w *writer) placeOf(b *BizType, row *task.Task) place {
 	switch {
 	case row.Status == task.Dead:
-		s.dead = true
-	case row.Status == task.Pending && !row.ActionTime.After(r.writer.armUntil(c.biz, r.writer.cfg.Now())):
-		s.back = memberOf(&row)
-	default:
-		s.done = true
+		return dead
+	case row.Status == task.Pending && !row.ActionTime.After(w.armUntil(b, w.cfg.Now())):
+		return back
 	}
-	r.writer.settle(s)
+	return done
+}
+
+// endAs ends a claim by the row of its task.
+func (w *writer) endAs(c *claim, row *task.Task) {
+	to, m := w.placeOf(c.biz, row), memberOf(row)
+	if to == dead {
+		m.At = w.cfg.Now()
+	}
+	w.end(c, to, m)
 }
 
 // releasePause is the time after which a released task is claimed again.
@@ -50,55 +58,112 @@ func (r *receipt) Release(task.Task) {
 
 // release ends a claim without a run: the attempts stay.
 func (w *writer) release(c *claim, at time.Time) {
-	w.settle(settlement{claim: c, release: true, back: slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts}})
+	w.end(c, released, slots.Member{JobID: c.member.JobID, At: at, Attempts: c.member.Attempts})
 }
 
-// settlement is the second phase of a claim: done, dead, back or given back.
-type settlement struct {
-	*claim
-	done, dead, release bool
-	back                slots.Member
+// slotID names a slot that may not be in memory.
+type slotID struct {
+	bizTimer  *bizTimer
+	partition int
 }
 
-func (w *writer) settle(s settlement) {
+func (id slotID) slot() slots.Slot {
+	return slots.Slot{Topic: id.bizTimer.Topic, Partition: id.partition}
+}
+
+// place is where a task goes in its slot.
+type place uint8
+
+const (
+	done      place = iota // out of the slot
+	dead                   // into the dead queue
+	back                   // into the store queue: it runs again
+	released               // back into the store queue, if it is claimed: its claim ends without a run
+	armed                  // into the store queue, unless it is claimed
+	confirmed              // the same, unless it is there at an earlier time
+)
+
+// write brings a task to its place.
+type write struct {
+	slotID
+	place   place
+	isClaim bool         // it is the second phase of a claim
+	member  slots.Member // At: when it died, or is to run
+	row     *task.Task   // of a task to arm
+	call    *armCall     // that waits for it
+}
+
+// flush sends writes to a server.
+func (w *writer) flush(srv *server, batch []write) {
+	arms := 0 // they come first
+	for i := range batch {
+		if batch[i].place >= armed {
+			batch[arms], batch[i] = batch[i], batch[arms]
+			arms++
+		}
+	}
+	if arms > 0 {
+		w.flushArms(srv, batch[:arms])
+	}
+	if arms < len(batch) {
+		w.flushSettles(srv, batch[arms:])
+	}
+}
+
+// end settles a claim.
+func (w *writer) end(c *claim, to place, m slots.Member) {
 	w.mu.Lock()
-	h := s.slot.inflight[s.member.JobID]
+	h := c.slot.inflight[c.member.JobID]
 	h.settling++
-	s.slot.inflight[s.member.JobID] = h
-	settles := s.slot.group.server.settles
+	c.slot.inflight[c.member.JobID] = h
+	id := slotID{c.slot.group.bizTimer, c.slot.slot.Partition}
 	w.mu.Unlock()
-	settles.Add(s)
+	w.settle(write{slotID: id, isClaim: true, place: to, member: m})
+}
+
+// settle sends a settlement. If it is of no claim, a silent server does not get it: a claim of the task finds out.
+func (w *writer) settle(one write) {
+	w.mu.Lock()
+	srv := w.placement.serverAt(one.bizTimer, one.partition)
+	isLost := !one.isClaim && srv.isSilent(w.cfg.Now())
+	w.mu.Unlock()
+	switch {
+	case one.isClaim:
+		srv.settles.Add(one)
+	case !isLost:
+		srv.writes.Add(one)
+	}
 }
 
 // slotSettles has the settlements of one slot.
 type slotSettles struct {
-	slot        *slotState
+	slotID
 	request     slots.SettleRequest
-	settlements []settlement
+	settlements []write
 }
 
 // flushSettles sends settlements to a server. It retries failed ones in the background, so that they do not delay
 // others.
-func (w *writer) flushSettles(srv *server, batch []settlement) {
-	bySlot := make(map[*slotState]*slotSettles)
+func (w *writer) flushSettles(srv *server, batch []write) {
+	bySlot := make(map[slotID]*slotSettles)
 	list := make([]*slotSettles, 0, 16)
 	for _, s := range batch {
-		o := bySlot[s.slot]
+		o := bySlot[s.slotID]
 		if o == nil {
-			o = &slotSettles{slot: s.slot, request: slots.SettleRequest{Slot: s.slot.slot}}
-			bySlot[s.slot] = o
+			o = &slotSettles{slotID: s.slotID, request: slots.SettleRequest{Slot: s.slot()}}
+			bySlot[s.slotID] = o
 			list = append(list, o)
 		}
 		o.settlements = append(o.settlements, s)
-		switch {
-		case s.release:
-			o.request.GiveBack = append(o.request.GiveBack, s.back)
-		case s.dead:
-			o.request.Dead = append(o.request.Dead, slots.Member{JobID: s.member.JobID, At: w.cfg.Now()})
-		case s.done:
+		switch s.place {
+		case done:
 			o.request.Done = append(o.request.Done, s.member.JobID)
-		default:
-			o.request.Back = append(o.request.Back, s.back)
+		case dead:
+			o.request.Dead = append(o.request.Dead, s.member)
+		case back:
+			o.request.Back = append(o.request.Back, s.member)
+		case released:
+			o.request.GiveBack = append(o.request.GiveBack, s.member)
 		}
 	}
 	if failures, _ := w.sendSettles(srv, list); len(failures) > 0 {
@@ -113,7 +178,7 @@ const settleTries = 3
 // retrySettles retries settlements that failed.
 func (w *writer) retrySettles(srv *server, failures []*slotSettles) {
 	var err error
-	pause := 20 * time.Millisecond
+	pause := wait.Backoff{First: 20 * time.Millisecond, Most: 80 * time.Millisecond}
 	for try := 2; try <= settleTries; try++ {
 		w.mu.Lock()
 		silent := srv.isSilent(w.cfg.Now())
@@ -121,8 +186,7 @@ func (w *writer) retrySettles(srv *server, failures []*slotSettles) {
 		if silent {
 			break
 		}
-		time.Sleep(pause)
-		pause *= 4
+		time.Sleep(pause.Next())
 		if failures, err = w.sendSettles(srv, failures); len(failures) == 0 {
 			return
 		}
@@ -130,9 +194,9 @@ func (w *writer) retrySettles(srv *server, failures []*slotSettles) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.Log(w.cfg.Logger, slog.LevelWarn, "Redis not updated with outcomes; the store has them, and the slots are corrected when it is back",
-		"slots", len(failures), "partition", failures[0].slot.slot.Partition, "error", cmp.Or(err, srv.lastErr))
+		"slots", len(failures), "partition", failures[0].partition, "error", cmp.Or(err, srv.lastErr))
 	for _, o := range failures {
-		w.planner.askForOrphans(o.slot)
+		w.planner.askForOrphans(w.planner.slotOf(o.bizTimer, o.partition))
 	}
 	w.finishSettles(failures)
 }
@@ -155,8 +219,8 @@ func (w *writer) sendSettles(srv *server, list []*slotSettles) (failures []*slot
 			continue
 		}
 		sent = append(sent, list[i])
-		if a.GivenBack < len(requests[i].GiveBack) && list[i].slot.isOwned() { // Redis has lost the others
-			w.reader.request(requests[i].Slot.Partition, wholeWindow)
+		if a.GivenBack < len(requests[i].GiveBack) && w.partitions[list[i].partition].term != 0 { // Redis has lost the others
+			w.reader.request(list[i].partition, wholeWindow)
 		}
 	}
 	w.health.recordWrite(srv, err)
@@ -169,12 +233,16 @@ func (w *writer) sendSettles(srv *server, list []*slotSettles) (failures []*slot
 func (w *writer) finishSettles(list []*slotSettles) {
 	for _, o := range list {
 		for _, s := range o.settlements {
-			w.claimer.removeInflight(o.slot, s.member.JobID)
+			if s.isClaim {
+				w.claimer.removeInflight(o.bizTimer.slots[o.partition], s.member.JobID)
+			}
+			if s.place == back || s.place == released {
+				w.planner.advanceHead(o.bizTimer, o.partition, s.member.At)
+			}
 		}
-		for _, m := range slices.Concat(o.request.Back, o.request.GiveBack) {
-			w.planner.advanceHead(o.slot.group.bizTimer, o.slot.slot.Partition, m.At)
+		if one := o.bizTimer.slots[o.partition]; one != nil {
+			w.planner.update(one)
 		}
-		w.planner.update(o.slot)
 	}
 	w.notifyIdle()
 }

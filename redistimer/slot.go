@@ -147,8 +147,10 @@ func (pl *planner) ask(s *slotState) {
 
 // askForOrphans marks the claims of a slot that this node does not hold for rollback. The lock is held.
 func (pl *planner) askForOrphans(s *slotState) {
-	s.hasOrphans = true
-	pl.ask(s)
+	if s.isOwned() { // otherwise the next owner looks for them
+		s.hasOrphans = true
+		pl.ask(s)
+	}
 }
 
 // countOrphans records that Redis has more claims in a slot than this node. The lock is held.

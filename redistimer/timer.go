@@ -130,7 +130,7 @@ func New(cfg Config) *Timer {
 		partitions: make([]partition, cfg.Layout.Partitions), servers: make(map[string]*server),
 	}
 	n.slots.Timeout = callTimeout
-	n.reader, n.claimer, n.writer = newReader(n), newClaimer(n), newWriter(n)
+	n.reader, n.claimer, n.writer = newReader(n), newClaimer(n), &writer{node: n}
 	n.planner = &planner{node: n, replan: wait.NewSignal()}
 	n.health = &health{node: n, process: processName(), failing: make(map[*slotState]struct{}), pulseNeeded: wait.NewSignal()}
 	n.placement, n.listener = &placement{node: n}, &listener{node: n}
@@ -166,19 +166,18 @@ func (t *Timer) Run(ctx context.Context) error {
 // Close waits until Redis has all settlements and releases so far, and closes the connections. The queue must
 // be closed, and all outcomes recorded.
 func (t *Timer) Close() error {
-	for _, g := range t.claimer.loads {
-		g.Wait()
-	}
 	t.mu.Lock()
 	servers := slices.Collect(maps.Values(t.servers))
 	t.mu.Unlock()
-	for _, srv := range servers {
-		srv.settles.Wait()
-	}
-	t.background.Wait() // retries of settlements
-	t.writer.removals.Wait()
-	for _, srv := range servers {
-		srv.arms.Wait()
+	for range 2 { // the ends of claims may have rows read again
+		for _, g := range t.claimer.loads {
+			g.Wait()
+		}
+		for _, srv := range servers {
+			srv.settles.Wait()
+			srv.writes.Wait()
+		}
+		t.background.Wait() // retries of settlements
 	}
 	return t.cfg.Client.Close()
 }
