@@ -40,7 +40,7 @@
 //	lines sharding 250
 //	lines store 6350
 //	lines task 600
-//	lines worker 3250
+//	lines worker 3050
 //	lines . 100
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.

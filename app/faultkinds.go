@@ -82,8 +82,6 @@ func (a *App) faultKinds() []*fault {
 			}},
 		{code: string(worker.Unwritten), title: "a table refuses outcomes", after: "the next outcome",
 			begins: "outcome waits: its table cannot be written", find: ofRunner(worker.Unwritten)},
-		{code: string(worker.Journal), title: "`toc_running` cannot be used", after: "the next start that must be written",
-			find: ofRunner(worker.Journal)},
 		{code: string(worker.RowLocked), title: "a row is locked", after: "the next outcome",
 			begins: "outcome waits: another transaction has locked the row", find: ofRunner(worker.RowLocked)},
 		{code: "runs_stuck", title: "runs ignore their time-out", after: "10 s", metric: "toc_runs_stuck",

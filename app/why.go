@@ -24,7 +24,7 @@ func (a *App) whyFacts(f *why.Facts) {
 	now, holds := a.store.Condition(d), a.runner.Holds(id, d)
 	f.Database = why.Database{
 		Number: d, Down: now.Down, Refusing: now.Refusing, ReadOnly: now.IsReadOnly(), Since: now.Since, Slow: now.Slow,
-		Unwritten: holds.Unwritten, Journal: holds.Journal, TableHolds: holds.TableFull,
+		Unwritten: holds.Unwritten, Unmarked: holds.Unmarked, TableHolds: holds.TableFull,
 	}
 	f.Run.WaitsSince, f.Run.TableErr = holds.WaitsSince, holds.TableErr
 	f.Queue.Seen = a.queue.Look(id)

@@ -226,7 +226,9 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 			if t.HasLease() { // a consumer has it
 				return &task.ConflictError{JobID: m.JobID, Conflict: task.ConflictRunning, Until: t.ActionTime}
 			}
-			m.Read, m.HasLease, m.Lease = &t, &t.Lease, new(uint64) // the row's may be void
+			if m.Read, m.HasLease, m.Lease = &t, &t.Lease, nil; t.Cuts() == 0 {
+				m.Lease = new(uint64) // the row's may be void; a count of starts stays
+			}
 		}
 		// The row has changed twice, or does not match any more: read it again.
 	}

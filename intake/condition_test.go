@@ -109,6 +109,28 @@ func TestARefusedChangeLeavesTheTaskInTheQueue(t *testing.T) {
 	})
 }
 
+// A task that may have ended a process can be moved and cancelled like others. Its starts still count after a move.
+func TestAChangeOfATaskWhoseStartsHadNoEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		row := r.order(1, 5*time.Second)
+		r.byHand(row.JobID, "lease=2")
+		_, err := r.Reschedule(t.Context(), row.JobID, api.Change{Delay: new(time.Hour)})
+		require.NoError(t, err)
+		row = r.row(row.JobID)
+		require.EqualValues(t, 2, row.Lease)
+		require.NoError(t, conditional["reschedule"](r, row.JobID, []string{row.Tag()}))
+		require.EqualValues(t, 2, r.row(row.JobID).Lease)
+		require.Nil(t, r.running(t.Context(), row.JobID), "no consumer has it")
+		require.NoError(t, r.Service.Cancel(t.Context(), row.JobID))
+		require.Zero(t, r.row(row.JobID).Lease)
+
+		r.byHand(row.JobID, "status=0, lease=16777216") // a void lease of a consumer
+		_, err = r.Reschedule(t.Context(), row.JobID, api.Change{Delay: new(time.Hour)})
+		require.NoError(t, err)
+		require.Zero(t, r.row(row.JobID).Lease)
+	})
+}
+
 // Requests for another node's tasks go there with their conditions. A hung owner does not delay a look-up.
 func TestAConditionGoesToTheOwner(t *testing.T) {
 	clustered(t, func(t *testing.T, r *rig, f *fleet) {

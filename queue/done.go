@@ -57,9 +57,11 @@ func (q *Queue) MayStart(e *Entry) bool {
 	return q.mayStart(e)
 }
 
-// IsStale reports whether the row of a taken entry is too old and must be read again before Start. That happens
-// if the steps between Take and Start took long.
-func (q *Queue) IsStale(e *Entry) bool { return q.cfg.Now().Sub(e.readAt) > q.cfg.StaleAfter }
+// IsStale reports whether the row of a taken entry must be read again, for Start: the steps since Take took long, or the entry is
+// postponed.
+func (q *Queue) IsStale(e *Entry) bool {
+	return e.holdWanted != nil || q.cfg.Now().Sub(e.readAt) > q.cfg.StaleAfter
+}
 
 func (q *Queue) mayStart(e *Entry) bool {
 	return !e.bizQueue.closed && !e.bizQueue.paused && q.cfg.Ownership.Term(e.Partition) == e.term

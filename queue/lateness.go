@@ -8,7 +8,7 @@ type Lateness struct {
 	Find  time.Duration // until a scan had read the task, with this action_time, or Redis had given it; again after a check that failed
 	Check time.Duration // until its row was read right before its time, or after the claim
 	Wait  time.Duration // until a worker took it: all were busy, or a limit was reached
-	Start time.Duration // until the call: the journal of starts, and one more look at the row
+	Start time.Duration // until the call: the mark of a suspect's start, and one more look at the row
 }
 
 // Total is the sum of the parts.

@@ -392,3 +392,45 @@ func movesAllOrNothing(t *testing.T, p place) {
 		require.True(t, applied)
 	}
 }
+
+// countsStarts: package worker counts starts that have no end in the column lease, each by a compare-and-set of many tasks. Rows that a hand
+// has changed since stay as they are.
+func countsStarts(t *testing.T, p place) {
+	f := p.open(t, small)
+	var list []task.Task
+	for i := range 200 { // more than share a transaction with other databases
+		list = append(list, f.put(t, task.Task{BizID: uint64(i), BizType: 1, ActionTime: f.in(-1 - i%3)})...)
+	}
+	now := f.in(0)
+	mark := func(from, to uint64, list ...task.Task) (applied []bool) {
+		moves := make([]store.Move, len(list))
+		for i := range list {
+			moves[i] = store.Move{JobID: list[i].JobID, From: task.Pending, To: task.Pending, Read: &list[i], DueBy: &now, HasLease: &from,
+				Set: store.Set{Lease: &to}}
+		}
+		for _, m := range f.MoveAll(t.Context(), moves) {
+			require.NoError(t, m.Err)
+			applied = append(applied, m.Applied)
+		}
+		return applied
+	}
+	byHand := func(one task.Task, set string, args ...any) {
+		shard, _ := f.layout.ShardOf(one.JobID)
+		f.hand(t, shard, "UPDATE %s SET "+set+" WHERE job_id=?", append(args, f.id(one.JobID))...)
+	}
+	require.NotContains(t, mark(0, 1, list...), false)
+	byHand(list[0], "action_time=?", f.at(f.in(60)))
+	byHand(list[1], "status=3")
+	byHand(list[2], "attempts=7")
+	byHand(list[3], "lease=NULL")
+	applied := mark(1, 2, list...)
+	require.Equal(t, []bool{false, false, false, false, true}, applied[:5])
+	require.NotContains(t, applied[4:], false)
+	require.NotContains(t, mark(1, 2, list[4:]...), true, "each is made once")
+	for _, row := range f.everything(t) {
+		require.Contains(t, []uint64{0, 1, 2}, row.Lease)
+		require.Equal(t, int(row.Lease), row.Cuts())
+	}
+	f.apply(t, store.Move{JobID: list[4].JobID, From: task.Pending, To: task.Dead})
+	require.Zero(t, f.everything(t)[list[4].JobID].Lease, "who is redriven begins anew")
+}

@@ -59,12 +59,12 @@ func exercise(t *testing.T, p place) {
 		{"a later task of the same biz_id", findsSuperseded},
 		{"one task of a biz_id is the latest", oneIsLatest},
 		{"what consumers have", readsLeases},
+		{"starts are counted in rows", countsStarts},
 		{"own indexes and columns do no harm", worksBesideOwnColumns},
 		{"overdue tasks are summed up", sumsUpOverdue},
 		{"tasks that run again are summed up", sumsUpRetrying},
 		{"a ping tells which database", pings},
 		// running_test.go
-		{"the journal of what runs", journals},
 		// control_test.go
 		{"what is paused", controls},
 		// audit_test.go

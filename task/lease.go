@@ -10,6 +10,8 @@ import (
 //
 // The mark is the end in milliseconds, modulo 2^24, mixed with the bits above them: two ends that are less than 4.6 hours apart
 // have different marks, and of others one in 16 million has the same.
+//
+// One of the bits by chance is always set. So the column can have a small number instead, which is no lease: see Cuts.
 const leaseMarkBits = 24
 
 // NewLease returns the number of a new lease that ends then.
@@ -33,10 +35,19 @@ func leaseMark(end time.Time) uint64 {
 // HasLease reports whether a consumer has the task, or had it until ActionTime and has not settled it. It is false if
 // ActionTime was set by hand since: the lease is void, and the task is due then.
 func (t *Task) HasLease() bool {
-	return t.Lease != 0 && t.Lease&leaseMask == leaseMark(t.ActionTime)
+	return t.Lease > leaseMask && t.Lease&leaseMask == leaseMark(t.ActionTime)
 }
 
 // IsLeased reports whether a consumer has the task.
 func (t *Task) IsLeased(now time.Time) bool {
 	return t.Status == Pending && t.HasLease() && t.ActionTime.After(now)
+}
+
+// Cuts is the number of starts of the task that had no end, as its row has it. A center that has started the task as one that may end
+// its process counts that start, too, until the run has ended.
+func (t *Task) Cuts() int {
+	if t.Lease > leaseMask {
+		return 0
+	}
+	return int(t.Lease)
 }

@@ -31,3 +31,22 @@ func TestLeaseNumbers(t *testing.T) {
 	})
 	require.False(t, (&task.Task{}).HasLease())
 }
+
+// A count of starts is no lease at any time, and no lease is a count.
+func TestACountIsNoLease(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cuts := rapid.IntRange(1, 255).Draw(t, "cuts")
+		end := time.UnixMilli(rapid.Int64Range(0, 4e12).Draw(t, "end")).UTC()
+		row := task.Task{Lease: uint64(cuts), ActionTime: end}
+		require.Equal(t, cuts, row.Cuts())
+		require.False(t, row.HasLease())
+		row.Lease = task.NewLease(end)
+		require.Zero(t, row.Cuts())
+		row.Lease = task.LeaseUntil(row.Lease, end.Add(time.Hour))
+		require.Zero(t, row.Cuts())
+		require.False(t, task.IsSameLease(row.Lease, uint64(cuts)))
+	})
+	at := time.UnixMilli(1) // the mark of this end is 1
+	require.False(t, (&task.Task{Lease: 1, ActionTime: at}).HasLease())
+	require.Zero(t, (&task.Task{}).Cuts())
+}

@@ -47,7 +47,7 @@ type Task struct {
 	// processor gets that of the run where the run is traced, and never what is no traceparent.
 	Trace string
 
-	// Lease is the number of the last lease that a consumer had; 0: there was none. See HasLease.
+	// Lease is the number of the last lease that a consumer had, or a count of starts; 0: neither. See HasLease and Cuts.
 	Lease uint64
 }
 

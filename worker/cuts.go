@@ -2,143 +2,130 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
-// cutsOf returns the number of earlier starts of a task that had no end, and whether the journal must have this
-// start before it begins.
-func (p *history) cutsOf(t *task.Task, limit int) (cuts int, write bool) {
-	if p.clean {
-		return 0, false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if r, ok := p.starts[t.JobID]; ok && r.Attempts == t.Attempts {
-		return r.Cuts + 1, true
-	}
-	if p.before.IsZero() || t.ActionTime.After(p.before) {
-		return 0, false
-	}
-	// An earlier start may have ended the process. This is only a guess, so it does not make the task dead.
-	return min(1, limit-1), true
-}
+// A run may end its process. Its row is still pending then, so the task would run again, and end the next process. So the starts
+// that had no end, the cuts, are counted in the row: see marks. Only suspects need that: tasks with such a count, and tasks that
+// were due when this node took their partition from a process that did not hand it over. Any of those may have ended that process.
 
-// prepare returns the tasks that may start now. It first writes the starts that the journal must have. A task
-// with too many starts without an end becomes dead instead. A task that is one start away from that runs alone,
-// so that no other task is blamed if its run ends the process.
+// prepare returns the tasks that may start now. It marks the starts of suspects. A suspect with too many starts without an end
+// becomes dead instead. A suspect that is one start away from that runs alone, so that no other task is blamed if its run ends the
+// process.
 func (w *worker) prepare(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
-	if w.journal.isClean(entries) {
-		return entries
-	}
-	limit := max(1, w.bizType.Cuts)
 	ready := entries[:0]
-	var first []startOf
+	var starts []*start
+	var back []*queue.Entry
+	limit := max(1, w.bizType.Cuts)
 	for _, e := range entries {
-		p := w.journal.historyOf(ctx, e.Partition, e.Term())
-		if p == nil {
-			w.cfg.Queue.Return(e)
+		cuts, suspect := w.cutsOf(e, limit)
+		if !suspect {
+			ready = append(ready, e)
 			continue
 		}
-		switch cuts, write := p.cutsOf(&e.Task, limit); {
-		case !write:
-			ready = append(ready, e)
+		s := &start{entry: e, cuts: cuts, mark: uint64(cuts + 1)}
+		taken, _ := w.cfg.Ownership.Taken(e.Partition)
+		from := taken.Add(lastChanceDelay)
+		until := from.Add(aloneFor)
+		switch lastChance := cuts+1 == limit; {
+		case !w.mayMark(e):
+			back = append(back, e)
 		case cuts >= limit:
-			w.declareDead(e, cuts, p)
-		case cuts+1 == limit:
-			from := p.before.Add(lastChanceDelay)
-			until := from.Add(aloneFor)
-			if p.before.IsZero() {
-				until = p.read.Add(aloneFor)
-			}
-			if w.cfg.Now().After(until) { // the rest runs together; each still has its last chance
-				first = append(first, startOf{entry: e, cuts: max(0, cuts-1)})
-				continue
-			}
-			w.group.Go(func() { w.runAlone(ctx, e, cuts, from, until) })
+			w.declareDead(e, cuts)
+		case lastChance && w.cfg.Now().Before(until):
+			w.group.Go(func() { w.runAlone(ctx, s, from, until) })
+		case lastChance: // the rest runs together; each still has its last chance
+			s.mark = uint64(max(1, cuts))
+			fallthrough
 		default:
-			first = append(first, startOf{entry: e, cuts: cuts})
+			starts = append(starts, s)
 		}
 	}
-	w.journal.write(first)
-	for _, s := range first {
-		if s.err != nil {
-			w.returnEntry(s.entry)
-		} else {
-			ready = append(ready, s.entry)
-		}
+	w.returnEntries(back...)
+	if len(starts) == 0 {
+		return ready
 	}
-	return w.confirm(ctx, ready)
+	return w.confirm(ctx, append(ready, w.markAll(starts)...))
+}
+
+// cutsOf returns how many starts of a task had no end, and whether it is a suspect.
+func (r *Runner) cutsOf(e *queue.Entry, limit int) (cuts int, suspect bool) {
+	if n := e.Task.Cuts(); n > 0 {
+		if s := r.marks.unmadeOf(e); s != nil {
+			n = s.cuts
+		}
+		return n, true
+	}
+	at, unclean := r.cfg.Ownership.TakenUncleanly(e.Partition)
+	if !unclean || e.Task.ActionTime.After(at) {
+		return 0, false
+	}
+	return min(1, limit-1), true // the start before may have ended the process; that is only a guess, so it makes no task dead
+}
+
+// mayMark reports whether a suspect may start now, as far as is known.
+func (w *worker) mayMark(e *queue.Entry) bool {
+	return w.cfg.Queue.MayStart(e) && w.finisher.isWritable(e) && w.marks.refusal(w.shardOf(e.ID()), w.cfg.Now()) == nil
 }
 
 // confirm returns the tasks that may still start. If time has passed since their rows were read, it reads them
 // again, so that a change by plain SQL is honoured.
 func (w *worker) confirm(ctx context.Context, entries []*queue.Entry) []*queue.Entry {
 	ready := entries[:0]
-	var stale []*queue.Entry
+	var stale, back []*queue.Entry
 	for _, e := range entries {
 		switch {
 		case ctx.Err() != nil || !w.cfg.Queue.MayStart(e) || !w.finisher.isWritable(e):
-			w.returnEntry(e)
+			back = append(back, e)
 		case w.cfg.Queue.IsStale(e):
 			stale = append(stale, e)
 		default:
 			ready = append(ready, e)
 		}
 	}
-	if len(stale) == 0 {
-		return ready
-	}
-	read := w.cfg.Now()
-	rows, err := w.reread(ctx, stale)
-	for _, e := range stale {
-		if row, ok := rows[e.ID()]; ok && w.cfg.Queue.Start(e, row, read) {
-			ready = append(ready, e)
-			continue
+	if len(stale) > 0 {
+		read := w.cfg.Now()
+		rows, err := w.reread(ctx, stale)
+		for _, e := range stale {
+			if row, ok := rows[e.ID()]; ok && w.cfg.Queue.Start(e, row, read) {
+				ready = append(ready, e)
+				continue
+			}
+			if err != nil && !e.Claimed { // it must be found again before the next tick
+				defer w.cfg.Queue.SetResume(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
+			}
+			back = append(back, e)
 		}
-		if err != nil && !e.Claimed { // it must be found again before the next tick
-			defer w.cfg.Queue.SetResume(w.bizType.ID, e.Partition, task.KeyOf(&e.Task))
-		}
-		w.returnEntry(e)
 	}
+	w.returnEntries(back...)
 	return ready
 }
 
-// isClean reports whether the entries' partitions have no earlier starts that matter: the usual case.
-func (j *journal) isClean(entries []*queue.Entry) bool {
+// returnEntries gives back tasks that were taken and do not start after all.
+func (w *worker) returnEntries(entries ...*queue.Entry) {
+	var marked []*start
 	for _, e := range entries {
-		p := j.known[e.Partition].Load()
-		if p == nil || p.term != e.Term() || !p.clean {
-			return false
+		if s := w.marks.of(e); s != nil {
+			marked = append(marked, s)
 		}
 	}
-	return true
-}
-
-// returnEntry gives back a task that the journal may have.
-func (w *worker) returnEntry(e *queue.Entry) {
-	w.journal.removeStart(e.ID()) // first: after Return the task may start again
-	w.cfg.Queue.Return(e)
+	w.undo(marked) // first: after Return the task may start again
+	for _, e := range entries {
+		w.cfg.Queue.Return(e)
+	}
 }
 
 // declareDead makes a task dead that started too often without an end.
-func (w *worker) declareDead(e *queue.Entry, cuts int, p *history) {
-	text := fmt.Sprintf("started %d times without an end: its run may end the process", cuts)
-	row := e.Task
-	row.Status, row.LastError = task.Dead, text
-	w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "cuts", cuts, "error", text)
-	p.mu.Lock()
-	w.journal.track(journalWrite{row: p.starts[row.JobID]}) // removed when that is recorded
-	p.mu.Unlock()
-	w.finisher.add(&finish{entry: e, bizType: &w.bizType, outcome: Dead, row: row,
-		move: store.Move{JobID: row.JobID, From: task.Pending, To: task.Dead, Read: &e.Task, Set: store.Set{LastError: &text}}})
-	w.failed = append(w.failed, failure{row, errors.New(text)})
+func (w *worker) declareDead(e *queue.Entry, cuts int) {
+	row := w.die(e, fmt.Sprintf("started %d times without an end: its run may end the process", cuts))
+	w.cfg.Logger.Warn("task is dead", "biz_type", w.bizType.Name, "job_id", row.JobID, "biz_id", row.GivenBizID(), "cuts", cuts,
+		"error", row.LastError)
 }
 
 // lastChanceDelay is how long a process must have had a partition before it starts a task's last chance. If
@@ -151,29 +138,24 @@ const lastChanceDelay = 5 * time.Second
 const aloneFor = time.Minute
 
 // runAlone runs a task between two times, and no other such task on this node meanwhile. The next one starts
-// when its run has ended.
-func (w *worker) runAlone(ctx context.Context, e *queue.Entry, cuts int, from, until time.Time) {
-	wanted := w.cfg.Queue.Postpone(e)
-	if !w.awaitTurn(ctx, e, from, until, wanted) {
-		w.cfg.Queue.Return(e)
+// when its outcome is durable: until then this one could be blamed for an end of the process.
+func (w *worker) runAlone(ctx context.Context, s *start, from, until time.Time) {
+	wanted := w.cfg.Queue.Postpone(s.entry)
+	if !w.awaitTurn(ctx, s.entry, from, until, wanted) {
+		w.cfg.Queue.Return(s.entry)
 		return
 	}
-	next := sync.OnceFunc(func() { <-w.alone })
-	start := []startOf{{entry: e, cuts: cuts, onRemoved: next}}
-	w.journal.write(start)
-	read := w.cfg.Now()
-	rows, _ := w.reread(ctx, []*queue.Entry{e})
-	if row, ok := rows[e.ID()]; start[0].err != nil || !ok || !w.cfg.Queue.Start(e, row, read) {
-		w.returnEntry(e)
-		next()
+	s.next = sync.OnceFunc(func() { <-w.alone })
+	ready := w.confirm(ctx, w.markAll([]*start{s}))
+	if len(ready) == 0 {
 		return
 	}
 	// A run that hangs is reported as stuck like any other, and the next one does not wait for it.
-	x := &worker{pool: w.pool, run: run{replace: next}}
+	x := &worker{pool: w.pool, run: run{replace: s.next}}
 	w.watch.add(x)
 	defer w.watch.remove(x)
 	defer x.fire(ctx) // records a run that ended the goroutine
-	x.pending = x.admit(ctx, []*queue.Entry{e}, w.cfg.Now())
+	x.pending = x.admit(ctx, ready, w.cfg.Now())
 	x.fire(x.label(ctx))
 }
 
@@ -207,7 +189,7 @@ func (w *worker) awaitTurn(ctx context.Context, e *queue.Entry, from, until time
 // reread reads the rows of waiting tasks again and returns, by job_id, the tasks that are unchanged and may
 // start. The others stay as they are in the store.
 func (w *worker) reread(ctx context.Context, entries []*queue.Entry) (rows map[uint64]task.Task, err error) {
-	readCtx, cancel := context.WithTimeout(ctx, journalTimeout)
+	readCtx, cancel := context.WithTimeout(ctx, storePatience)
 	defer cancel()
 	rows, err = loadRows(readCtx, w.cfg.Store, entries)
 	if err != nil && ctx.Err() == nil {
@@ -220,4 +202,29 @@ func (w *worker) reread(ctx context.Context, entries []*queue.Entry) (rows map[u
 		}
 	}
 	return rows, err
+}
+
+// settleEvery is the time between two looks at the partitions that were taken uncleanly.
+const settleEvery = 2 * time.Second
+
+// settlePartitions looks at the partitions of a database until ctx ends. One that was taken uncleanly is settled once no task that was due
+// by then is pending, and all its permits may be used.
+func (r *Runner) settlePartitions(ctx context.Context, database int) {
+	first, end := r.cfg.Layout.DatabasePartitions(database)
+	for wait.Poll(ctx, settleEvery) == nil {
+		for p := first; p < end; p++ {
+			term := r.cfg.Ownership.Term(p)
+			at, unclean := r.cfg.Ownership.TakenUncleanly(p)
+			if term == 0 || !unclean || r.cfg.Queue.Withholds(p) {
+				continue
+			}
+			next, none, err := r.cfg.Store.NextDue(ctx, p)
+			if err != nil {
+				break // try again at the next look
+			}
+			if none || next.After(at) {
+				r.cfg.Ownership.Settled(p, term)
+			}
+		}
+	}
 }

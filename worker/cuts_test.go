@@ -2,9 +2,9 @@ package worker_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
 )
@@ -23,16 +22,12 @@ var second = func() *script { return slow(time.Second) }
 func TestNothingIsWrittenDownWhereProcessesEndInOrder(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
-		r.store.beforeJournal = func(context.Context, int) error {
-			require.Empty(t, r.tally.counts(), "asked once, before the first start")
-			return nil
-		}
+		r.store.beforeMoves = func(int) error { t.Error("a start is marked"); return nil }
 		for id := range uint64(10) {
 			r.submit(1, id, -time.Minute)
 		}
 		r.after(500 * time.Millisecond)
 		require.Equal(t, 4, p.runs())
-		require.Empty(t, r.store.journaled())
 		r.after(time.Minute)
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 10}, r.tally.counts())
 	}, lane(p))
@@ -52,9 +47,9 @@ func TestWhatAKilledProcessMayHaveStartedIsWrittenDownFirst(t *testing.T) {
 				later := r.submit(1, 1, 100*time.Millisecond)
 				r.after(500 * time.Millisecond)
 				require.Equal(t, 2, r.queue.Stats(1).Running)
-				require.Equal(t, []store.Running{{JobID: due, Instance: "this", Cuts: 1, Since: r.store.journaled()[0].Since}}, r.store.journaled())
+				require.Equal(t, map[uint64]int{due: 2}, r.store.marks(), "one is supposed")
 				r.after(time.Second)
-				require.Empty(t, r.store.journaled())
+				require.Empty(t, r.store.marks())
 				for _, id := range []uint64{due, later} {
 					require.Equal(t, task.Processed, r.store.row(id).Status)
 				}
@@ -72,15 +67,15 @@ func TestAPartitionIsSettledOnceNothingOfBeforeIsPending(t *testing.T) {
 		r.submit(1, 0, -time.Minute)
 		later := r.submit(1, 1, time.Hour)
 		r.after(4 * time.Second)
-		require.Len(t, r.store.journaled(), 1)
+		require.Len(t, r.store.marks(), 1)
 		of := layout.Partition(layout.Shard(0))
 		_, settled := r.settled.Load(of)
 		require.False(t, settled, "it runs")
 		r.after(4 * time.Second)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 		_, settled = r.settled.Load(of)
 		require.True(t, settled)
-		r.store.beforeJournal = func(context.Context, int) error { t.Error("the journal is used"); return nil }
+		r.store.beforeMoves = func(int) error { t.Error("a start is marked"); return nil }
 		r.submit(1, 0, -time.Minute) // stored since, with a time that has passed
 		r.after(6 * time.Second)
 		require.Equal(t, task.Pending, r.store.row(later).Status)
@@ -108,11 +103,11 @@ func TestAFailedRunIsAnEnd(t *testing.T) {
 	p := answer(errDown)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
-		id := r.submitCutOff(1, 0, -time.Minute, 0)
+		id := r.submitCutOff(1, 0, -time.Minute, 1)
 		r.after(time.Hour)
 		require.Equal(t, 4, p.runs(), "max_retries and one; starts without an end are counted apart")
 		require.Equal(t, 4, r.store.row(id).Attempts)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 	}, lane(p, func(b *task.BizType) { b.BackoffMax = time.Second }))
 }
 
@@ -121,7 +116,7 @@ func TestATaskThatWasCutOffTooOftenDiesWithoutAStart(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
-		id := r.submitCutOff(1, 0, -time.Minute, 2)
+		id := r.submitCutOff(1, 0, -time.Minute, 3)
 		other := r.submit(1, 1, -time.Minute)
 		r.settle()
 		require.Equal(t, 1, p.runs())
@@ -130,7 +125,7 @@ func TestATaskThatWasCutOffTooOftenDiesWithoutAStart(t *testing.T) {
 		require.Equal(t, task.Dead, row.Status)
 		require.Equal(t, "started 3 times without an end: its run may end the process", row.LastError)
 		require.Zero(t, row.Attempts, "it never failed")
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 1, worker.Dead: 1}, r.tally.counts())
 		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
 
@@ -148,7 +143,7 @@ func TestWhatIsOnlySupposedMakesNothingDead(t *testing.T) {
 		id := r.submit(1, 0, -time.Minute)
 		r.after(6 * time.Second) // at their last chance tasks run alone, after some calm
 		require.Equal(t, task.Processed, r.store.row(id).Status)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 	}, lane(p, func(b *task.BizType) { b.Cuts = 1 }))
 }
 
@@ -161,9 +156,9 @@ func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 		var once, twice []uint64
 		for id := range uint64(3) {
 			once = append(once, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(once[id], 0)
+			r.cutOff(once[id], 1)
 			twice = append(twice, r.submit(1, 10+id, 50*time.Millisecond))
-			r.cutOff(twice[id], 1)
+			r.cutOff(twice[id], 2)
 		}
 		begin := time.Now()
 		r.after(500 * time.Millisecond)
@@ -171,17 +166,15 @@ func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 		r.after(5 * time.Second)
 		require.Equal(t, 4, p.runs(), "three, and one alone")
 		cuts := map[int]int{}
-		for _, s := range r.store.journaled() {
-			if s.Instance == "this" {
-				cuts[s.Cuts]++
-			}
+		for _, n := range r.store.marks() {
+			cuts[n]++
 		}
-		require.Equal(t, map[int]int{2: 1}, cuts)
+		require.Equal(t, map[int]int{2: 2, 3: 1}, cuts)
 		for id := range uint64(8) {
 			r.submit(1, 100+id, 0)
 		}
 		r.after(10 * time.Second)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 		require.Equal(t, map[worker.Outcome]int{worker.Processed: 14}, r.tally.counts())
 		var alone []time.Duration
 		tasks, starts := p.tasks(), p.starts()
@@ -204,22 +197,22 @@ func TestTheNextOneWaitsForTheEndOfTheOneBefore(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		letGo := make(chan struct{})
-		r.store.beforeJournal = func(context.Context, int) error {
+		r.store.beforeApply = func(_ context.Context, database int) error {
 			if p.runs() == 1 {
 				<-letGo
 			}
 			return nil
 		}
-		for id := range uint64(2) {
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 1)
+		for id := range uint64(2) { // of two databases
+			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
 		}
-		r.after(time.Minute)
+		r.after(30 * time.Second)
 		require.Equal(t, 1, p.runs())
 		close(letGo)
 		r.settle()
 		r.after(time.Second)
 		require.Equal(t, 2, p.runs())
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 	}, lane(p))
 }
 
@@ -239,10 +232,10 @@ func TestATaskThatRunsAloneMayHangOrEndItsGoroutine(t *testing.T) {
 		return []*worker.Lane{lane(p, func(b *task.BizType) { b.Timeout = time.Second })}
 	}, func(t *testing.T, r *rig) {
 		r.near = 0
-		hangs, exits := r.submit(1, 1, 50*time.Millisecond), r.submit(1, 2, time.Second)
-		r.cutOff(hangs, 1)
-		r.cutOff(exits, 1)
-		r.after(5 * time.Second)
+		hangs, exits := r.submit(1, 1, 50*time.Millisecond), r.submit(1, 2, 6*time.Second)
+		r.cutOff(hangs, 2)
+		r.cutOff(exits, 2)
+		r.after(10 * time.Second)
 		require.Equal(t, 1, p.runs(), "the second waits for the first")
 		r.after(time.Minute)
 		require.Equal(t, 2, p.runs(), "the first is stuck: it hangs, and does not end the process")
@@ -250,7 +243,7 @@ func TestATaskThatRunsAloneMayHangOrEndItsGoroutine(t *testing.T) {
 		require.Equal(t, 1, r.Stuck()[0].Runs)
 		r.after(time.Hour)
 		require.Equal(t, task.Processed, r.store.row(hangs).Status)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 		require.Empty(t, r.Stuck())
 	})
 }
@@ -259,21 +252,16 @@ func TestATaskThatWaitsForItsTurnMayBeTakenAway(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
 		for id := range uint64(5) {
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 1)
+			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
 		}
-		r.after(500 * time.Millisecond)
+		r.after(5500 * time.Millisecond)
 		require.Equal(t, 5, r.queue.Stats(1).Running)
 		r.term.Store(0)
 		r.after(200 * time.Millisecond)
 		require.Equal(t, 1, r.queue.Stats(1).Running, "only the one that has started is waited for")
 		r.after(time.Minute)
 		require.Equal(t, 1, p.runs())
-		cuts := 0
-		for _, s := range r.store.journaled() {
-			require.Equal(t, "killed", s.Instance, "the next owner finds them as they were")
-			cuts += s.Cuts
-		}
-		require.Equal(t, 4, cuts)
+		require.Equal(t, []int{2, 2, 2, 2}, slices.Collect(maps.Values(r.store.marks())), "the next owner finds them as they were")
 	}, lane(p))
 }
 
@@ -285,7 +273,7 @@ func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 		r.killed()
 		const n = 100
 		for id := range uint64(n) {
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 1)
+			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
 		}
 		again := func() { // as a tick does
 			for _, row := range r.store.all() {
@@ -300,10 +288,8 @@ func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 		r.after(2 * time.Second)
 		again()
 		r.after(500 * time.Millisecond)
-		for _, s := range r.store.journaled() {
-			if s.Instance == "this" {
-				require.Equal(t, 1, s.Cuts, "a chance is left should the process end now")
-			}
+		for _, n := range r.store.marks() {
+			require.Equal(t, 2, n, "a chance is left should the process end now")
 		}
 		for range 20 {
 			r.after(time.Second)
@@ -321,7 +307,7 @@ func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 		var ids []uint64
 		for id := range uint64(4) {
 			ids = append(ids, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(ids[id], 1)
+			r.cutOff(ids[id], 2)
 		}
 		r.after(time.Second)
 		for _, id := range ids {
@@ -351,7 +337,7 @@ func TestADrainDoesNotWaitForThoseThatAreToRunAlone(t *testing.T) {
 		var ids []uint64
 		for id := range uint64(20) {
 			ids = append(ids, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(ids[id], 1)
+			r.cutOff(ids[id], 2)
 		}
 		r.after(5500 * time.Millisecond)
 		require.Equal(t, 1, p.runs(), "the first one runs")
@@ -369,85 +355,184 @@ func TestADrainDoesNotWaitForThoseThatAreToRunAlone(t *testing.T) {
 	}, lane(p))
 }
 
-func TestRowsOfTasksThatCameToAnEndSayNothing(t *testing.T) {
-	p := second()
-	bubble(t, func(t *testing.T, r *rig) {
-		tried, over, next := r.submit(1, 0, time.Second), r.submit(1, 2, time.Hour), r.submit(1, 4, time.Second) // of one database
-		for _, id := range []uint64{tried, over, next, 1 << 62} {
-			r.cutOff(id, 2)
-		}
-		r.store.byHand(tried, func(t *task.Task) { t.Attempts = 1 })
-		r.store.byHand(over, func(t *task.Task) { t.Status = task.Cancelled })
-		r.after(1500 * time.Millisecond)
-		require.Equal(t, 1, p.runs())
-		require.Equal(t, tried, p.tasks()[0].JobID)
-		require.Equal(t, task.Dead, r.store.row(next).Status)
-		var left []uint64
-		for _, s := range r.store.journaled() {
-			left = append(left, s.JobID)
-		}
-		require.NotContains(t, left, tried)
-		require.NotContains(t, left, over)
-	}, lane(p))
-}
+// refused is how long no suspect of a table is tried after one could not be marked.
+const refused = 5 * time.Second
 
-// Without the journal, tasks that must be recorded first stay in the store, and are found when the journal
-// works again. Other tasks continue.
-func TestWithoutTheJournalNothingStartsThatMustBeWrittenDown(t *testing.T) {
+// Where rows cannot be marked, suspects stay in the store. Other tasks start.
+func TestWhatCannotBeMarkedDoesNotStart(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
 		shards := uint64(layout.Shards())
-		r.submit(1, 0, 0) // the journal of database 0 is read
-		r.settle()
 		var down atomic.Bool
 		down.Store(true)
-		r.store.beforeJournal = func(_ context.Context, database int) error {
+		r.store.beforeMoves = func(database int) error {
 			if down.Load() && database == 0 {
-				return errors.New("the database is down")
+				return errDown
 			}
 			return nil
 		}
-		changes := r.ticks.Load()
 		waits := r.submit(1, 2*shards, -time.Minute)
 		later := r.submit(1, 4*shards, time.Second)
 		other := r.submit(1, 1, -time.Minute)
-		r.after(30 * time.Second)
+		r.after(4 * time.Second)
 		require.Equal(t, task.Pending, r.store.row(waits).Status)
 		require.Equal(t, task.Processed, r.store.row(later).Status)
 		require.Equal(t, task.Processed, r.store.row(other).Status)
 		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
-		require.Equal(t, changes, r.ticks.Load())
+		require.Equal(t, errDown, r.Holds(waits, 0).Unmarked)
+		require.Equal(t, 1, r.log.count("rows cannot be marked"))
 
+		r.offer(r.store.row(waits)) // as a tick does
+		r.settle()
+		require.Equal(t, 1, r.log.count("rows cannot be marked"), "it is not tried again so soon")
+		r.after(refused)
+		require.NoError(t, r.Holds(waits, 0).Unmarked)
 		down.Store(false)
-		r.after(5 * time.Second)
-		require.Equal(t, changes+1, r.ticks.Load(), "a scan finds what waits")
-		r.queue.Offer(nil, queue.Item{Task: r.store.row(waits)})
+		r.offer(r.store.row(waits))
 		r.settle()
 		require.Equal(t, task.Processed, r.store.row(waits).Status)
-		require.Empty(t, r.store.journaled())
+		require.Empty(t, r.store.marks())
 	}, lane(p))
 }
 
-func TestWithoutTheJournalANewTermDoesNotBegin(t *testing.T) {
+// A database that does not answer a mark holds up its own tasks, and a worker for two seconds.
+func TestAMarkThatHangsHoldsUpItsOwnTask(t *testing.T) {
+	for name, p := range map[string]processor.Processor{"one by one": answer(nil), "a batch": &pack{batch: func(context.Context, []task.Task) []error { return nil }}} {
+		t.Run(name, func(t *testing.T) {
+			bubbleOf(t, func() []*worker.Lane {
+				return []*worker.Lane{lane(p, func(b *task.BizType) { b.Workers = 1 })}
+			}, func(t *testing.T, r *rig) {
+				r.killed()
+				letGo := make(chan struct{})
+				r.store.beforeMoves = func(database int) error {
+					if database == 0 {
+						<-letGo
+					}
+					return nil
+				}
+				hangs, other := r.submit(1, 0, -time.Minute), r.submit(1, 1, -time.Minute)
+				r.after(2 * time.Second)
+				require.Equal(t, task.Processed, r.store.row(other).Status)
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
+				close(letGo) // the mark is made now, although nothing waits for it
+				r.settle()
+				require.Equal(t, map[uint64]int{hangs: 2}, r.store.marks())
+				r.after(refused)
+				letGo = make(chan struct{})
+				r.offer(r.store.row(hangs))
+				r.settle()
+				require.Equal(t, map[uint64]int{hangs: 2}, r.store.marks(), "the start that was none does not count")
+				close(letGo)
+				r.settle()
+				require.Equal(t, task.Processed, r.store.row(hangs).Status)
+			})
+		})
+	}
+}
+
+// The answer to a mark may be lost again and again: that makes no task dead.
+func TestAMarkWhoseAnswerIsLostCountsOnce(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
-		var down atomic.Bool
-		down.Store(true)
-		r.store.beforeJournal = func(ctx context.Context, _ int) error {
-			if down.Load() {
-				<-ctx.Done()
+		r.killed()
+		id := r.insert(1, 0, -time.Minute).JobID
+		lost := true
+		r.store.afterMoves = func() error {
+			if lost {
+				return errDown
 			}
-			return ctx.Err()
+			return nil
 		}
-		id := r.submit(1, 0, 0)
-		r.after(30 * time.Second)
-		require.Zero(t, p.runs())
-		down.Store(false)
-		r.after(10 * time.Second)
-		r.queue.Offer(nil, queue.Item{Task: r.store.row(id)})
+		for range 10 {
+			r.offer(r.store.row(id))
+			r.after(refused / 2)
+			r.offer(r.store.row(id)) // it is not tried yet
+			r.after(refused / 2)
+			require.Equal(t, map[uint64]int{id: 2}, r.store.marks())
+			require.Zero(t, p.runs())
+		}
+		lost = false
+		r.offer(r.store.row(id))
 		r.settle()
 		require.Equal(t, 1, p.runs())
+		require.Equal(t, task.Processed, r.store.row(id).Status)
+
+		lost = true
+		id = r.insert(1, 0, -time.Minute).JobID
+		r.offer(r.store.row(id))
+		r.settle()
+		lost = false
+		r.Abandon(layout.Partition(layout.Shard(0)))
+		require.Equal(t, map[uint64]int{id: 1}, r.store.marks(), "nor does it count for the next owner")
+	}, lane(p))
+}
+
+// A row that changes while its start is about to be marked is read again first: by hand, by an owner before that is late, or by a
+// request on another node.
+func TestAChangedRowIsNotMarked(t *testing.T) {
+	for name, change := range map[string]func(*task.Task){
+		"cancelled": func(t *task.Task) { t.Status = task.Cancelled },
+		"moved":     func(t *task.Task) { t.ActionTime = t.ActionTime.Add(time.Hour) },
+		"run":       func(t *task.Task) { t.Attempts++ },
+		"marked":    func(t *task.Task) { t.Lease = 1 },
+		"leased":    func(t *task.Task) { t.Lease = task.NewLease(t.ActionTime) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := answer(nil)
+			bubble(t, func(t *testing.T, r *rig) {
+				r.killed()
+				row := r.insert(1, 0, -time.Minute)
+				r.store.byHand(row.JobID, change)
+				changed := r.store.row(row.JobID)
+				r.offer(row)
+				r.after(10 * time.Second)
+				require.Zero(t, p.runs())
+				require.Equal(t, changed, r.store.row(row.JobID))
+				require.Equal(t, queue.Stats{}, r.queue.Stats(1))
+			}, lane(p))
+		})
+	}
+}
+
+// The column lease has leases of consumers as well: a type that was pulled is not any more, or is pulled now.
+func TestACountAndALeaseReplaceEachOther(t *testing.T) {
+	p := second()
+	bubble(t, func(t *testing.T, r *rig) {
+		r.killed()
+		row := r.insert(1, 0, -time.Minute)
+		row.Lease = task.NewLease(row.ActionTime.Add(time.Hour)) // a void one
+		r.store.byHand(row.JobID, func(t *task.Task) { *t = row })
+		r.offer(row)
+		r.settle()
+		require.Equal(t, map[uint64]int{row.JobID: 2}, r.store.marks())
+		r.after(2 * time.Second)
+		require.Equal(t, task.Processed, r.store.row(row.JobID).Status)
+	}, lane(p))
+	bubble(t, func(t *testing.T, r *rig) {
+		id := r.submitCutOff(1, 0, -time.Minute, 3)
+		leased := r.leaseIn(time.Minute)
+		require.Len(t, leased, 1)
+		require.Equal(t, id, leased[0].JobID)
+		require.Empty(t, r.store.marks())
+		require.Zero(t, r.store.row(id).Attempts)
+	}, pullLane())
+}
+
+// Who edits the row of a suspect while it runs keeps his edit, as of any task; see TestAnEditDuringTheRunWins.
+func TestAnEditOfAMarkedRow(t *testing.T) {
+	p := &script{f: func(context.Context, task.Task) error { time.Sleep(time.Second); return errDown }}
+	bubble(t, func(t *testing.T, r *rig) {
+		r.killed()
+		later := time.Now().UTC().Add(time.Hour)
+		id := r.submit(1, 0, -time.Minute)
+		r.after(500 * time.Millisecond)
+		r.store.byHand(id, func(t *task.Task) { t.ActionTime = later })
+		r.after(time.Second)
+		row := r.store.row(id)
+		require.Equal(t, 1, row.Attempts)
+		require.Equal(t, later, row.ActionTime)
+		require.Zero(t, row.Lease)
 	}, lane(p))
 }
 
@@ -459,37 +544,28 @@ func TestWhatIsAbandonedDoesNotCount(t *testing.T) {
 		r.killed()
 		a, b := r.submit(1, 0, -time.Minute), r.submit(1, 1, -time.Minute)
 		r.settle()
-		cuts := func() map[uint64]int {
-			counts := map[uint64]int{}
-			for _, s := range r.store.journaled() {
-				counts[s.JobID] = s.Cuts
-			}
-			return counts
-		}
-		require.Equal(t, map[uint64]int{a: 1, b: 1}, cuts(), "one is supposed")
+		require.Equal(t, map[uint64]int{a: 2, b: 2}, r.store.marks(), "one is supposed")
 		shard, _ := layout.ShardOf(a)
 		r.Abandon(layout.Partition(shard))
-		require.Equal(t, map[uint64]int{a: 0, b: 1}, cuts())
+		require.Equal(t, map[uint64]int{a: 1, b: 2}, r.store.marks())
 		r.cancelDrain()
 		r.settle()
-		require.Equal(t, map[uint64]int{a: 0, b: 0}, cuts(), "whoever finds them counts one")
+		require.Equal(t, map[uint64]int{a: 1, b: 1}, r.store.marks())
 	}, lane(p))
 }
 
-// Before, a hand that had locked toc_running, or the table of one suspect, stopped all tasks of the database after a start.
-// What had to wait for the journal is read again: a hand may have cancelled it meanwhile.
-// Before, it ran.
-func TestWhatIsDoneByHandWhileTheJournalIsWrittenIsHonoured(t *testing.T) {
+// What had to wait for its mark is read again: a hand may have cancelled it meanwhile.
+func TestWhatIsDoneByHandWhileAStartIsMarkedIsHonoured(t *testing.T) {
 	for cuts := range 2 { // the last chance but one, and the last one, which runs alone
 		p := answer(nil)
 		bubble(t, func(t *testing.T, r *rig) {
-			r.store.beforeJournal = func(context.Context, int) error { time.Sleep(1500 * time.Millisecond); return nil }
+			r.store.beforeMoves = func(int) error { time.Sleep(1500 * time.Millisecond); return nil }
 			cancelled, moved, edited := r.submit(1, 0, 50*time.Millisecond), r.submit(1, 2, 50*time.Millisecond), r.submit(1, 4, 50*time.Millisecond)
 			for _, id := range []uint64{cancelled, moved, edited} {
-				r.cutOff(id, cuts)
+				r.cutOff(id, cuts+1)
 			}
 			r.killed()
-			r.after([]time.Duration{2 * time.Second, 6 * time.Second}[cuts]) // it is being written
+			r.after([]time.Duration{time.Second, 6 * time.Second}[cuts]) // it is being marked
 			require.Zero(t, p.runs())
 			later := time.Now().UTC().Add(time.Hour)
 			r.store.byHand(cancelled, func(t *task.Task) { t.Status = task.Cancelled })
@@ -499,43 +575,34 @@ func TestWhatIsDoneByHandWhileTheJournalIsWrittenIsHonoured(t *testing.T) {
 			require.Equal(t, 1, p.runs())
 			require.Equal(t, "by hand", p.tasks()[0].Attribute)
 			require.Zero(t, r.queue.Stats(1).Running)
-			for _, row := range r.store.journaled() {
-				require.NotEqual(t, "this", row.Instance)
-			}
+			require.EqualValues(t, cuts+1, r.store.row(moved).Lease, "it did not start")
 		}, lane(p, one))
 	}
 }
 
-func TestALockedJournalHoldsUpSuspectsOnly(t *testing.T) {
+// A row that somebody has locked cannot be marked. It holds up its own task.
+func TestALockedRowOfASuspect(t *testing.T) {
 	p := answer(nil)
 	bubble(t, func(t *testing.T, r *rig) {
-		var locked atomic.Bool
-		locked.Store(true)
-		r.store.beforeJournal = func(context.Context, int) error {
-			if locked.Load() {
-				return fmt.Errorf("read: %w", task.ErrLocked)
-			}
-			return nil
-		}
-		id := r.submit(1, 0, 0)
-		r.settle()
-		require.Equal(t, task.Processed, r.store.row(id).Status, "nothing is suspect")
 		r.killed()
-		r.term.Store(2)
-		suspect := r.submit(1, 1, 0)
-		r.after(10 * time.Second)
+		suspect, other := r.submit(1, 0, -time.Minute), r.submit(1, 1, -time.Minute)
+		r.store.lock(suspect)
+		later := r.submit(1, 4, time.Second)
+		r.after(2 * time.Second)
 		require.Equal(t, task.Pending, r.store.row(suspect).Status)
-		locked.Store(false)
-		r.after(10 * time.Second)
-		r.queue.Offer(nil, queue.Item{Task: r.store.row(suspect), Partition: layout.Partition(layout.Shard(1))})
+		require.Equal(t, task.Processed, r.store.row(other).Status)
+		require.Equal(t, task.Processed, r.store.row(later).Status)
+		r.store.unlock()
+		r.after(refused)
+		r.offer(r.store.row(suspect)) // as a tick does
 		r.settle()
 		require.Equal(t, task.Processed, r.store.row(suspect).Status)
 	}, lane(p))
-	t.Run("the table of a suspect", func(t *testing.T) {
+	t.Run("with its table", func(t *testing.T) {
 		p := answer(nil)
 		bubble(t, func(t *testing.T, r *rig) {
 			suspect, other := r.insert(1, 0, 50*time.Millisecond), r.insert(1, 4, 50*time.Millisecond)
-			r.cutOff(suspect.JobID, 0)
+			r.cutOff(suspect.JobID, 1)
 			r.store.lockTables(suspect.JobID) // before the queue reads its row again
 			r.offer(suspect)
 			r.offer(other)

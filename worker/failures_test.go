@@ -170,7 +170,7 @@ func TestFailedRunsAreReported(t *testing.T) {
 
 		r.killed()
 		r.term.Add(1)
-		r.submitCutOff(1, 9, -time.Minute, 2)
+		r.submitCutOff(1, 9, -time.Minute, 3)
 		r.settle()
 		require.Equal(t, []string{"9 dead 0: started 3 times without an end: its run may end the process"}, r.reports.taken())
 	}, lane(p, func(b *task.BizType) {

@@ -42,11 +42,11 @@ const (
 // arrived meanwhile. A task stays in the queue as running until its outcome is durable, so it cannot start
 // again before.
 type finisher struct {
-	cfg        Config
-	onRecorded func(jobID uint64) // called for each durable outcome
-	groups     []*groupcommit.Group[*finish]
-	failing    []atomic.Pointer[error] // by database: the error of its last flush, which is being repeated
-	held       *heldOutcomes
+	cfg     Config
+	marks   *marks
+	groups  []*groupcommit.Group[*finish]
+	failing []atomic.Pointer[error] // by database: the error of its last flush, which is being repeated
+	held    *heldOutcomes
 }
 
 func (f *finisher) start(ctx context.Context) {
@@ -186,7 +186,7 @@ func (f *finisher) settleEdited(ctx context.Context, database int, batch []*fini
 			f.fence(d, row, FencedStatus)
 			continue
 		// Its consumer still has it, or has ended it.
-		case d.entry.Task.Lease != 0 && (!task.IsSameLease(row.Lease, d.entry.Task.Lease) || !row.HasLease() || row.IsLeased(f.cfg.Now())):
+		case d.move.HasLease != nil && (!task.IsSameLease(row.Lease, d.entry.Task.Lease) || !row.HasLease() || row.IsLeased(f.cfg.Now())):
 			f.fence(d, row, FencedMoved)
 			continue
 		case d.isSkipped(): // a later edit wants it to run
@@ -247,7 +247,7 @@ func (f *finisher) complete(d *finish) {
 		f.release(d)
 		defer f.held.open.Done()
 	}
-	f.onRecorded(d.entry.ID()) // first: after Done the task may start again
+	f.marks.end(d.entry) // first: after Done the task may start again
 	f.cfg.Queue.Done(d.entry, d.row, again)
 	if pending && !again && (!d.entry.Claimed || place == dispatch.Owner) {
 		f.cfg.Dispatch.Place(d.row)

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,11 +44,11 @@ type memory struct {
 	rows  map[uint64]task.Task
 	stamp int64
 	calls []applyCall
-	began []store.Running // the journal
-	down  map[int]bool    // databases whose last Apply failed
+	down  map[int]bool // databases whose last Apply failed
 
-	// beforeJournal may fail a call, or hold it up. May be nil.
-	beforeJournal func(ctx context.Context, database int) error
+	// beforeMoves may fail MoveAll, or hold it up, and so the marks. afterMoves may lose its answer. May be nil.
+	beforeMoves func(database int) error
+	afterMoves  func() error
 
 	locked       map[uint64]bool // rows that are locked by hand
 	table        error           // why those cannot be written; nil: another transaction
@@ -159,8 +160,17 @@ func (s *memory) ApplyLater(ctx context.Context, database int, m store.Move, don
 func (s *memory) MoveAll(ctx context.Context, moves []store.Move) []store.Moved {
 	results := make([]store.Moved, len(moves))
 	for i, m := range moves {
-		applied, err := s.Apply(context.WithoutCancel(ctx), 0, s.Stamp(0), []store.Move{m})
-		results[i] = store.Moved{Applied: len(applied) > 0 && applied[0], Err: err}
+		shard, _ := layout.ShardOf(m.JobID)
+		if s.beforeMoves != nil {
+			if results[i].Err = s.beforeMoves(layout.Database(shard)); results[i].Err != nil {
+				continue
+			}
+		}
+		applied, err := s.Apply(context.WithoutCancel(ctx), layout.Database(shard), s.Stamp(0), []store.Move{m})
+		if s.afterMoves != nil {
+			err = cmp.Or(err, s.afterMoves())
+		}
+		results[i] = store.Moved{Applied: err == nil && applied[0], Err: err}
 	}
 	return results
 }
@@ -283,42 +293,17 @@ func (s *memory) Load(ctx context.Context, ids []uint64) (found []task.Task, err
 	return found, nil
 }
 
-func (s *memory) Journal(ctx context.Context, database int, started, ended []store.Running) error {
-	if s.beforeJournal != nil {
-		if err := s.beforeJournal(ctx, database); err != nil {
-			return err
-		}
-	}
+// marks are the counts of starts without an end, by job_id.
+func (s *memory) marks() map[uint64]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.began = slices.DeleteFunc(s.began, func(r store.Running) bool {
-		same := func(o store.Running) bool { return o.JobID == r.JobID }
-		return slices.ContainsFunc(started, same) ||
-			slices.ContainsFunc(ended, func(o store.Running) bool { return same(o) && o.Instance == r.Instance })
-	})
-	s.began = append(s.began, started...)
-	return nil
-}
-
-func (s *memory) Journaled(ctx context.Context, database int) (list []store.Running, err error) {
-	if s.beforeJournal != nil {
-		if err := s.beforeJournal(ctx, database); err != nil {
-			return nil, err
+	counts := map[uint64]int{}
+	for id, row := range s.rows {
+		if n := row.Cuts(); n > 0 {
+			counts[id] = n
 		}
 	}
-	for _, r := range s.journaled() {
-		if shard, _ := layout.ShardOf(r.JobID); layout.Database(shard) == database {
-			list = append(list, r)
-		}
-	}
-	return list, nil
-}
-
-// journaled is the whole journal.
-func (s *memory) journaled() []store.Running {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.began)
+	return counts
 }
 
 func (s *memory) row(id uint64) task.Task {
@@ -521,6 +506,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			log:   &logbook{},
 			spans: tracetest.NewSpanRecorder(),
 			near:  10 * time.Second,
+			taken: time.Now(),
 			lanes: make(chan []*worker.Lane),
 		}
 		r.term.Store(1)
@@ -530,7 +516,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
-			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Failed: r.reports.add, Instance: "this", Now: time.Now,
+			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Failed: r.reports.add, Now: time.Now,
 			Tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(r.spans)), 1),
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})
@@ -581,7 +567,7 @@ func (r *rig) submitCutOff(bizType, bizID uint64, in time.Duration, cuts int) ui
 	r.t.Helper()
 	row := r.insert(bizType, bizID, in)
 	r.cutOff(row.JobID, cuts)
-	r.offer(row)
+	r.offer(r.store.row(row.JobID))
 	return row.JobID
 }
 
@@ -607,11 +593,9 @@ func (r *rig) killed() {
 	r.unclean.Store(&now)
 }
 
-// cutOff adds a start without an end by another process to the journal.
+// cutOff makes the row one whose last starts, by other processes, had no end.
 func (r *rig) cutOff(id uint64, cuts int) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	r.store.began = append(r.store.began, store.Running{JobID: id, Instance: "killed", Attempts: r.store.rows[id].Attempts, Cuts: cuts})
+	r.store.byHand(id, func(t *task.Task) { t.Lease = uint64(cuts) })
 }
 
 // settle waits until everything that can happen now has happened.

@@ -10,7 +10,7 @@ import (
 // Holds are what keeps a task from starting, or the outcome of its run from being recorded.
 type Holds struct {
 	Unwritten  error     // why outcomes cannot be recorded in its database
-	Journal    error     // why starts cannot be recorded there
+	Unmarked   error     // why the start of a suspect of its table cannot be marked
 	TableFull  bool      // so many outcomes of its table or database wait that its tasks do not start
 	WaitsSince time.Time // since when the task's own outcome waits; zero: it does not
 	TableErr   error     // why it waits: its table cannot be written; nil: another transaction has locked the row
@@ -21,9 +21,7 @@ func (r *Runner) Holds(jobID uint64, database int) (h Holds) {
 	if why := r.finisher.failing[database].Load(); why != nil {
 		h.Unwritten = *why
 	}
-	if why := r.journal.dbs[database].failing.Load(); why != nil {
-		h.Journal = *why
-	}
+	h.Unmarked = r.marks.refusal(r.shardOf(jobID), r.cfg.Now())
 	l := r.finisher.held
 	h.TableFull = l.isOverLimit(jobID)
 	l.mu.Lock()
@@ -48,7 +46,6 @@ type TroubleKind string
 const (
 	RowLocked TroubleKind = "row_locked" // outcomes wait for rows that another transaction has locked
 	Unwritten TroubleKind = "outcomes"   // outcomes cannot be recorded
-	Journal   TroubleKind = "journal"    // starts cannot be recorded (toc_running)
 )
 
 // Degraded lists the troubles: databases first, then rows, the longest wait first.
@@ -57,10 +54,6 @@ func (r *Runner) Degraded() (list []Trouble) {
 		if why := r.finisher.failing[d].Load(); why != nil {
 			list = append(list, Trouble{Unwritten, d,
 				fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", d, *why)})
-		}
-		if why := r.journal.dbs[d].failing.Load(); why != nil {
-			list = append(list, Trouble{Journal, d,
-				fmt.Sprintf("database %d: toc_running cannot be used, so tasks that may have been started before do not start: %v", d, *why)})
 		}
 	}
 	return append(list, r.finisher.held.troubles(r.cfg.Now())...)

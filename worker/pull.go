@@ -436,7 +436,7 @@ func (c *pool) giveBack(leased []task.Task) {
 	for i := range leased {
 		list[i] = Settlement{JobID: leased[i].JobID, Lease: leased[i].Lease, Do: Release}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), journalTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
 	defer cancel()
 	c.Settle(ctx, list)
 }

@@ -10,7 +10,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -35,8 +34,6 @@ type Store interface {
 	ApplyLater(ctx context.Context, database int, m store.Move, done func(applied bool, err error))
 	MoveAll(ctx context.Context, moves []store.Move) []store.Moved
 	Load(ctx context.Context, ids []uint64) ([]task.Task, error)
-	Journal(ctx context.Context, database int, started, ended []store.Running) error
-	Journaled(ctx context.Context, database int) ([]store.Running, error)
 	Superseded(ctx context.Context, database int, tasks []task.Task, of store.Rivals) (map[uint64]bool, error)
 	NextDue(ctx context.Context, partition int) (at time.Time, none bool, err error)
 	Leased(ctx context.Context, partition int, bizType uint64, now, until time.Time) ([]task.Task, error)
@@ -83,8 +80,6 @@ type Config struct {
 	Observer  Observer
 	Dispatch  Dispatcher // defaults to dispatch.StoreOnly
 	Ownership Ownership
-	// Instance differs at each start of a process; at most 64 bytes. Defaults to a random text.
-	Instance string
 	// Failed is called for each failed run, and for each task that becomes dead without a run. It gets the task
 	// as it will be recorded, and the worker waits for it. Defaults to nothing.
 	Failed func(ctx context.Context, t task.Task, err error)
@@ -108,7 +103,7 @@ type Runner struct {
 	finisher *finisher
 	watch    watch
 	failures failures
-	journal  *journal
+	marks    *marks
 	alone    chan struct{} // holds one token while runAlone runs a task
 	pulls    pulls
 
@@ -124,23 +119,16 @@ func New(cfg Config) *Runner {
 	if cfg.Failed == nil {
 		cfg.Failed = func(context.Context, task.Task, error) {}
 	}
-	cfg.Instance = cmp.Or(cfg.Instance, rand.Text())
 	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
-	j := &journal{
-		cfg: cfg, rows: make(map[uint64]journalWrite),
-		known: make([]atomic.Pointer[history], cfg.Layout.Partitions), dbs: make([]journalDB, cfg.Layout.Databases),
-	}
+	m := &marks{refused: make([]atomic.Pointer[refusal], cfg.Layout.Shards())}
 	return &Runner{
-		cfg: cfg, journal: j, alone: make(chan struct{}, 1),
+		cfg: cfg, marks: m, alone: make(chan struct{}, 1),
 		watch:    watch{workers: make(map[*worker]struct{})},
 		failures: failures{logger: cfg.Logger},
 		lanes:    make(map[uint64]*Lane),
 		pulls: pulls{lanes: make(map[uint64]*pool), lent: make(map[uint64]grantedLease), count: make(map[uint64]int),
 			terms: make(map[inTerm]bool), read: make(map[uint64]time.Time)},
-		finisher: &finisher{
-			cfg: cfg, onRecorded: j.recordEnd,
-			failing: make([]atomic.Pointer[error], cfg.Layout.Databases), held: newHeldOutcomes(cfg.Layout),
-		},
+		finisher: &finisher{cfg: cfg, marks: m, failing: make([]atomic.Pointer[error], cfg.Layout.Databases), held: newHeldOutcomes(cfg.Layout)},
 	}
 }
 
@@ -148,13 +136,15 @@ func New(cfg Config) *Runner {
 // cancelled, and tasks without a recorded outcome will run again.
 func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 	r.finisher.start(ctx)
-	r.journal.start(ctx)
 	abandoned := make(chan struct{})
 	stopAbandon := context.AfterFunc(ctx, func() {
-		r.journal.abandon(func(int) bool { return true })
+		r.abandon(func(int) bool { return true })
 		close(abandoned)
 	})
 	checks, stopChecks := context.WithCancel(ctx)
+	for d := range r.cfg.Layout.Databases {
+		r.marks.work.Go(func() { r.settlePartitions(checks, d) })
+	}
 	checked := make(chan error, 1)
 	go func() { checked <- r.recheck(checks) }()
 	ended, watched := make(chan struct{}), make(chan struct{})
@@ -174,17 +164,11 @@ func (r *Runner) Run(ctx context.Context, lanes <-chan []*Lane) error {
 		<-abandoned
 	}
 	r.finisher.wait()
-	r.journal.wait()
+	r.marks.work.Wait()
 	if ctx.Err() == nil && errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	return err
-}
-
-// Abandon records in the journal that a partition goes to another node while its tasks still run here: they are
-// cut off without their fault. It returns when the journal has this, or cannot be reached.
-func (r *Runner) Abandon(partition int) {
-	r.journal.abandon(func(p int) bool { return p == partition })
 }
 
 // reconcile opens new lanes, closes removed ones, and replaces changed ones. Running tasks of a closed lane

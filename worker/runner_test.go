@@ -309,14 +309,14 @@ func TestASlowTypeDoesNotDelayAnother(t *testing.T) {
 func TestPartsOfLateness(t *testing.T) {
 	const slow = 150 * time.Millisecond
 	for name, row := range map[string]struct {
-		in, load, journal time.Duration
-		busy              bool
-		want              queue.Lateness
+		in, load, mark time.Duration
+		busy           bool
+		want           queue.Lateness
 	}{
 		"in time":         {in: 10 * time.Second},
 		"found late":      {in: -3 * time.Second, want: queue.Lateness{Find: 3 * time.Second}},
 		"a slow database": {in: 10 * time.Second, load: slow, want: queue.Lateness{Check: 100 * time.Millisecond}}, // the check began 50 ms before
-		"a slow journal":  {in: -3 * time.Second, journal: slow, want: queue.Lateness{Find: 3 * time.Second, Start: slow}},
+		"a slow mark":     {in: -3 * time.Second, mark: slow, want: queue.Lateness{Find: 3 * time.Second, Start: slow}},
 		"busy workers":    {in: 10 * time.Second, busy: true, want: queue.Lateness{Wait: 500 * time.Millisecond}},
 		"both":            {in: 10 * time.Second, load: slow, busy: true, want: queue.Lateness{Check: 100 * time.Millisecond, Wait: 500 * time.Millisecond}},
 	} {
@@ -332,7 +332,10 @@ func TestPartsOfLateness(t *testing.T) {
 			}}
 			bubble(t, func(t *testing.T, r *rig) {
 				r.store.beforeLoad = func(context.Context, int) error { time.Sleep(row.load); return nil }
-				r.store.beforeJournal = func(context.Context, int) error { time.Sleep(row.journal); return nil }
+				r.store.beforeMoves = func(int) error { time.Sleep(row.mark); return nil }
+				if row.mark > 0 {
+					r.killed()
+				}
 				if row.busy {
 					r.submit(1, 1, row.in-500*time.Millisecond)
 				}

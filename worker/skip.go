@@ -21,8 +21,14 @@ func (w *worker) expire(e *queue.Entry, late time.Duration) {
 		w.skip(e, task.Cancelled, "expired")
 		return
 	}
-	row := w.skip(e, task.Dead, fmt.Sprintf("expired: %s late", late.Round(time.Millisecond)))
-	w.failed = append(w.failed, failure{row, errors.New(row.LastError)})
+	w.die(e, fmt.Sprintf("expired: %s late", late.Round(time.Millisecond)))
+}
+
+// die makes a task dead without a run.
+func (w *worker) die(e *queue.Entry, why string) task.Task {
+	row := w.skip(e, task.Dead, why)
+	w.failed = append(w.failed, failure{row, errors.New(why)})
+	return row
 }
 
 // skip ends a task without a run, unless its row is edited meanwhile. It returns the row.

@@ -119,15 +119,16 @@ func (w *worker) work(ctx context.Context) {
 func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Time) []*queue.Entry {
 	superseded := w.findSuperseded(ctx, entries, now)
 	admitted := entries[:0]
+	var back []*queue.Entry
 	for _, e := range entries {
 		if !w.finisher.isWritable(e) {
-			w.returnEntry(e)
+			back = append(back, e)
 			continue
 		}
 		if w.mayCoalesce(e, now) {
 			later, known := superseded[e.ID()]
 			if !known {
-				w.returnEntry(e) // its database did not answer
+				back = append(back, e) // its database did not answer
 				continue
 			}
 			if later {
@@ -141,6 +142,7 @@ func (w *worker) admit(ctx context.Context, entries []*queue.Entry, now time.Tim
 		}
 		admitted = append(admitted, e)
 	}
+	w.returnEntries(back...)
 	return admitted
 }
 
@@ -189,10 +191,10 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		w.failures.record(&w.bizType, func(i int) *task.Task { return &entries[i].Task }, errs, end)
 	}
 	finished, list := make([]finish, len(entries)), make([]*finish, 0, len(entries))
+	var back []*queue.Entry
 	for i, e := range entries {
-		w.journal.recordEnd(e.ID()) // from here on this run cannot be the one that ends the process
 		if errs[i] != nil && ctx.Err() != nil {
-			w.returnEntry(e) // cancelled by the shutdown: not the task's fault, it runs again
+			back = append(back, e) // cancelled by the shutdown: not the task's fault, it runs again
 			continue
 		}
 		outcome, move, row := decide(&w.bizType, e.Task, errs[i], end)
@@ -208,6 +210,7 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 		list = append(list, &finished[i])
 	}
 	w.finisher.add(list...)
+	w.returnEntries(back...)
 	w.pending, w.called = w.pending[len(entries):], false
 	w.report(ctx)
 }

@@ -18,7 +18,7 @@ type cause func(f *Facts) string
 // concerns this one alone is last.
 var causes = []cause{
 	draining, noOwner, clusterLost,
-	databaseDown, databaseRefuses, databaseSlow, rowUnread, outcomesFail, journalFails, tableHolds, scanIncomplete,
+	databaseDown, databaseRefuses, databaseSlow, rowUnread, outcomesFail, startsFail, tableHolds, scanIncomplete,
 	typeUnknown, typePaused,
 	slotForeign, redisAway, redisRefuses, slotUnread,
 	clockWrong,
@@ -141,12 +141,11 @@ func outcomesFail(f *Facts) string {
 	return fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", f.Database.Number, f.Database.Unwritten)
 }
 
-func journalFails(f *Facts) string {
-	if f.Database.Journal == nil {
+func startsFail(f *Facts) string {
+	if f.Database.Unmarked == nil {
 		return ""
 	}
-	return fmt.Sprintf("database %d: the journal of starts (toc_running) cannot be used, so tasks that may have started before do not start: %v",
-		f.Database.Number, f.Database.Journal)
+	return fmt.Sprintf("rows of its table cannot be marked, so its tasks that may have ended a process do not start: %v", f.Database.Unmarked)
 }
 
 func tableHolds(f *Facts) string {

@@ -57,7 +57,7 @@ type Database struct {
 	Since      time.Time     // since when it is down or refuses writes; zero: unknown
 	Slow       time.Duration // the mean time of an answer, if that is long
 	Unwritten  error         // why outcomes cannot be recorded there
-	Journal    error         // why starts cannot be recorded there (toc_running)
+	Unmarked   error         // why the row of a task of the same table, which may have ended a process, could not be marked before its start
 	TableHolds bool          // too many outcomes of the task's table wait
 }
 

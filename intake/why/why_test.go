@@ -64,8 +64,8 @@ func TestEachCause(t *testing.T) {
 		}, api.WhyQueue, time.Time{}, []string{
 			"database 3: outcomes cannot be recorded, so its tasks do not start: no answer",
 			"many outcomes of its table wait for locked rows, so no more of its tasks start", "a request is changing it now"}},
-		"journal": {func(f *why.Facts) { f.Database.Journal, f.Queue.Seen.State = hang, queue.Alone }, api.WhyQueue, time.Time{}, []string{
-			"database 3: the journal of starts (toc_running) cannot be used, so tasks that may have started before do not start: no answer",
+		"starts": {func(f *why.Facts) { f.Database.Unmarked, f.Queue.Seen.State = hang, queue.Alone }, api.WhyQueue, time.Time{}, []string{
+			"rows of its table cannot be marked, so its tasks that may have ended a process do not start: no answer",
 			"its last starts had no end, so it may end the process: it runs alone and waits for its turn"}},
 		"not scanned": {func(f *why.Facts) { f.Scan.UnreadErr, f.Scan.UnreadSince = hang, ago(time.Minute) }, api.WhyStore, now.Add(4 * time.Second), []string{
 			"database 3: some due rows cannot be read for 1m0s: no answer", "it is only in the store: the next scan is at 2026-01-02T15:04:09.000Z"}},

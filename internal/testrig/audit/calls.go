@@ -35,7 +35,10 @@ func one(r row, ok bool) []row {
 
 // history is the model of a task, and all calls of it.
 func (v *Verdict) history(s *story) (*model, []*call) {
-	m := &model{bizType: v.Types[s.BizType], ahead: v.ahead(), cut: v.cutSince(s), reads: map[*Change]uint64{}}
+	m := &model{bizType: v.Types[s.BizType], ahead: v.ahead(), cut: v.cutSince(s), marked: forever, reads: map[*Change]uint64{}}
+	for _, f := range v.Faults {
+		m.marked = min(m.marked, f.Begin.UnixNano())
+	}
 	m.steps = append(v.policies(s), v.operations(s, m)...)
 	m.unheard = v.unheard(s)
 	h := &calls{Verdict: v, story: s, model: m}

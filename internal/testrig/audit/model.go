@@ -34,6 +34,7 @@ import (
 //   - A clock that is wrong moves what follows from it: when a run may start, and when a task is due after a failed run.
 //   - The center ends tasks in silent steps: by coalescing, expiry, cuts, operations of operators, and leases that reached
 //     no consumer.
+//   - After a fault the center may mark the row of a due task before it starts: no tag from before holds any longer.
 //
 // The model allows events and requires none: a task that is late, or still pending in the end, breaks no order. Separate rules
 // check for such tasks.
@@ -41,6 +42,7 @@ type model struct {
 	bizType configs.BizType
 	ahead   int64    // by how many milliseconds clocks may have been wrong
 	cut     int64    // since when the task may be dead of its cuts
+	marked  int64    // since when a start may be marked
 	steps   []silent // that the center may have taken
 	unheard []lostLease
 	reads   map[*Change]uint64 // the bit of a change's tag
@@ -146,6 +148,11 @@ func (m *model) expand(r row, till int64) []row {
 			dead := r.wrote()
 			dead.status = task.Dead
 			add(dead)
+		}
+		if r.status == task.Pending && m.marked <= till && r.low <= till/int64(time.Millisecond)+m.ahead {
+			marked := r
+			marked.tags = 0
+			add(marked)
 		}
 		for _, s := range m.steps {
 			if s.from <= till && s.till >= r.since && s.is(r) && (idle || r.status == task.Dead) {
