@@ -216,28 +216,19 @@ func (w *worker) record(ctx context.Context, entries []*queue.Entry, errs []erro
 }
 
 // process runs one task.
-func (w *worker) process(ctx context.Context, one []*queue.Entry) (err error) {
-	timeout := cmp.Or(one[0].Task.Timeout, w.bizType.Timeout)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	w.begin(one, timeout)
-	defer w.end()
-	t := one[0].Task
-	ctx, span := w.cfg.Tracer.Run(ctx, w.bizType.Name, &t, w.start)
-	defer func() { endSpan(span, err) }()
-	defer w.recoverPanic(&err)
-	err = errExited // unless the call returns
-	return w.processor.Process(ctx, t)
+func (w *worker) process(ctx context.Context, one []*queue.Entry) error {
+	_, err := w.call(ctx, one, cmp.Or(one[0].Task.Timeout, w.bizType.Timeout), func(ctx context.Context) ([]error, error) {
+		return nil, w.processor.Process(ctx, w.tasks[0])
+	})
+	return err
 }
 
 // processBatch runs tasks by the batch form, and reports whether this gave their results. If not, it is unknown
 // which task failed, and each runs alone.
 func (w *worker) processBatch(ctx context.Context, entries []*queue.Entry) (errs []error, whole bool) {
-	w.tasks = w.tasks[:0]
-	for _, e := range entries {
-		w.tasks = append(w.tasks, e.Task)
-	}
-	errs, err := w.callBatch(ctx, entries)
+	errs, err := w.call(ctx, entries, w.bizType.Timeout, func(ctx context.Context) ([]error, error) {
+		return w.batch.ProcessBatch(ctx, w.tasks), nil
+	})
 	switch {
 	case err == nil && errs == nil:
 		return make([]error, len(entries)), true
@@ -253,16 +244,22 @@ func (w *worker) processBatch(ctx context.Context, entries []*queue.Entry) (errs
 	return nil, false
 }
 
-func (w *worker) callBatch(ctx context.Context, entries []*queue.Entry) (errs []error, err error) {
-	ctx, cancel := context.WithTimeout(ctx, w.bizType.Timeout)
+// call makes one call of the processor, for the tasks of some entries. It returns an error for each, or one for all.
+func (w *worker) call(ctx context.Context, entries []*queue.Entry, timeout time.Duration,
+	run func(context.Context) ([]error, error)) (errs []error, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	w.begin(entries, w.bizType.Timeout)
+	w.tasks = w.tasks[:0]
+	for _, e := range entries {
+		w.tasks = append(w.tasks, e.Task)
+	}
+	w.begin(entries, timeout)
 	defer w.end()
 	ctx = w.beginSpans(ctx)
 	defer func() { w.endSpans(errs, err) }()
 	defer w.recoverPanic(&err)
 	err = errExited // unless the call returns
-	return w.batch.ProcessBatch(ctx, w.tasks), nil
+	return run(ctx)
 }
 
 // recoverPanic turns a panic into a failed run.
