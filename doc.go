@@ -52,7 +52,8 @@
 //	client, intake, scanner, redistimer, intake/pause, intake/bulk, cmd/toc/internal/sqltable
 //	worker
 //	cluster, redistimer/slots, processor/webhook, processor/kafka, processor/logger, intake/why, client/dedup
-//	store, queue, queue/dispatch, api, processor, configs, cluster/peerproof, internal/tracing, internal/tracing/otlp
+//	queue/dispatch
+//	store, queue, api, processor, configs, cluster/peerproof, internal/tracing, internal/tracing/otlp
 //	queue/limits
 //	migrations, task, internal/groupcommit, internal/tlsclient
 //	sharding, internal/wait, internal/outside, internal/mysqlsession, internal/logqueue, internal/httppool

@@ -82,13 +82,15 @@ func (a *App) build() error {
 	})
 	a.timer.SetTypes(redisBizTypes(a.cfg))
 	a.scanner = scanner.New(scanner.Config{
-		Timer: a.timer, Nodes: nodes,
+		Timer: a.timer,
 		Store: a.store, Queue: a.queue, Ownership: owned, Catalog: a.catalog, Layout: a.layout,
 		Observer: a.metrics, Schedule: schedule, Lookahead: a.cfg.Scan.Lookahead, Batch: a.cfg.Scan.Batch,
 		Retention: a.cfg.Store.Retention, DeadRetention: a.cfg.Store.DeadRetention, AuditRetention: a.cfg.Store.AuditRetention,
 		Retries: func() time.Time { return a.runner.Retries() }, Now: a.clock.Now, Logger: a.component("scanner"),
 	})
-	a.dispatcher = &dispatch.Dispatcher{Layout: a.layout, Ownership: owned, Scanner: a.scanner, Timer: a.timer}
+	a.dispatcher = dispatch.New(dispatch.Config{
+		Layout: a.layout, Queue: a.queue, Store: a.store, Ownership: owned, Scanner: a.scanner, Timer: a.timer, Nodes: nodes,
+	})
 	a.runner = worker.New(worker.Config{
 		Queue: a.queue, Store: a.store, Layout: a.layout, Observer: a.metrics, Dispatch: a.dispatcher, Ownership: owned, Failed: a.opts.failed,
 		Tracer: a.tracer, Now: a.clock.Now, Logger: a.component("processor"),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -39,11 +40,10 @@ func (s *Service) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOp
 	}
 	err = s.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled, HasLease: new(uint64)}, ifMatch)
 	if err != nil {
-		s.endHold(h, p, task.Task{}, err)
+		endHold(h, err)
 		return err
 	}
-	h.Remove()
-	s.cfg.Dispatch.Forget(jobID)
+	s.cfg.Dispatch.Moved(dispatch.Change{JobID: jobID, Status: task.Cancelled, Hold: h})
 	return s.checkTerm(p, term, jobID)
 }
 
@@ -169,35 +169,27 @@ func (s *Service) moveHeld(ctx context.Context, m store.Move, ifMatch []string, 
 		// The caller may have left. A change that was made is queued all the same.
 		t, err = s.cfg.Store.Get(context.WithoutCancel(ctx), m.JobID)
 	}
-	changed := err == nil
-	if changed {
-		err = s.checkTerm(partition, term, m.JobID)
+	if err != nil {
+		endHold(h, err)
+		return t, err
 	}
-	s.endHold(h, partition, t, err)
-	if changed {
-		s.cfg.Dispatch.Forget(t.JobID) // it may now be due too late for this queue
-		s.cfg.Dispatch.Place(t)
-	}
+	err = s.checkTerm(partition, term, m.JobID)
+	s.cfg.Dispatch.Moved(dispatch.Change{Row: &t, Fresh: true, Hold: h})
 	return t, err
 }
 
-// endHold ends the hold after a move. If nothing was changed, a pending task goes back where it was. After
+// endHold ends the hold after a move that failed. If nothing was changed, a pending task goes back where it was. After
 // another error the scanner finds what the store has.
-func (s *Service) endHold(h *queue.Hold, partition int, t task.Task, err error) {
+func endHold(h *queue.Hold, err error) {
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
 	if errors.Is(err, task.ErrNotBegun) || errors.As(err, &conflict) &&
 		(conflict.Conflict == task.ConflictPending || conflict.Conflict == task.ConflictRunning) ||
 		errors.As(err, &changed) && changed.Task.Status == task.Pending {
 		h.Restore()
-		s.dropLost(partition)
-		return
-	}
-	if err != nil || t.Status != task.Pending {
+	} else {
 		h.Remove()
-		return
 	}
-	s.release(h, t)
 }
 
 // move makes a compare-and-set, or explains why it did not apply. With tags it applies only to a row that has

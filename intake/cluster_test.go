@@ -20,6 +20,7 @@ import (
 // fleet is a cluster whose partition 3 is another node's, as long as owns is nil.
 type fleet struct {
 	owns     func(partition int) bool
+	next     func() bool // what owns will answer
 	term     uint64
 	peer     *peer
 	ownerErr error // of Owner
@@ -34,6 +35,20 @@ func (f *fleet) Term(partition int) uint64 {
 		return 0
 	}
 	return f.term + 1
+}
+
+// queued makes the fleet the queue.Ownership of its rig, which has heard of a loss when the next answer tells it.
+type queued struct{ *fleet }
+
+func (f queued) Term(partition int) uint64 {
+	switch {
+	case f.next == nil:
+		return f.fleet.Term(partition)
+	case f.next():
+		return f.term + 1
+	default:
+		return 0
+	}
 }
 
 func (f *fleet) Owner(int) (intake.Peer, error) { return f.peer, f.ownerErr }
@@ -56,6 +71,11 @@ func (f *fleet) answers(list ...bool) {
 		now := list[0]
 		list = list[min(1, len(list)-1):]
 		return now
+	}
+	f.next = func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return list[0]
 	}
 }
 
@@ -134,20 +154,24 @@ func (p *peer) took() []uint64 {
 	return slices.Sorted(slices.Values(p.offered))
 }
 
+// Notify makes the fleet the dispatch.Nodes of its rig.
+func (c *fleet) Notify(tasks ...task.Task) {
+	if c.ownerErr == nil {
+		c.peer.notify(tasks...)
+	}
+}
+
 // clustered is a rig whose Service belongs to a cluster.
 func clustered(t *testing.T, f func(t *testing.T, r *rig, c *fleet)) {
 	t.Helper()
 	bubble(t, func(t *testing.T, r *rig) {
 		c := &fleet{peer: &peer{r: r}}
+		r.partitions.Store(c)
 		types := r.Types()
 		r.Service = intake.New(intake.Config{
 			Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
-			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return c.Term(p) != 0 }, away: func(tasks ...task.Task) {
-				if c.ownerErr == nil {
-					c.peer.notify(tasks...)
-				}
-			}},
-			Cluster: c, Now: now,
+			Dispatch: r.dispatcher(types, func(p int) bool { return c.Term(p) != 0 }, c),
+			Cluster:  c, Now: now,
 		})
 		f(t, r, c)
 	})

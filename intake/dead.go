@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -82,7 +83,7 @@ func (s *Service) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Disca
 	got, err := s.changeDead(ctx, store.OperationDiscard, r, func(jobID uint64) error {
 		err := s.move(ctx, store.Move{JobID: jobID, From: task.Dead, To: task.Cancelled}, nil)
 		if err == nil {
-			s.cfg.Dispatch.Forget(jobID)
+			s.cfg.Dispatch.Moved(dispatch.Change{JobID: jobID, Status: task.Cancelled})
 		}
 		return err
 	})

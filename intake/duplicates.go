@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -103,15 +104,14 @@ const moveTries = 100
 // confirmFirst puts first tasks where they wait, in case they were lost there: their callers may submit again because they
 // wait in vain.
 func (s *Service) confirmFirst(requests []api.Submit, results []submitted) {
-	var first []task.Task
-	for i, r := range results {
+	var first []dispatch.Change
+	for i := range results {
+		r := &results[i]
 		if r.err == nil && r.duplicate && r.task.Status == task.Pending && requests[i].OnDuplicate != api.Move {
-			first = append(first, r.task)
+			first = append(first, dispatch.Change{Kind: dispatch.Confirmed, Row: &r.task})
 		}
 	}
-	if len(first) > 0 {
-		s.cfg.Dispatch.Confirm(first...)
-	}
+	s.cfg.Dispatch.Moved(first...)
 }
 
 // beginMove waits until no other move of a first task is under way on this node.

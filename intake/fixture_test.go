@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +42,8 @@ type rig struct {
 	lane  queue.Source // of orders
 	start time.Time
 
+	partitions atomic.Pointer[fleet] // nil: all are this node's
+
 	mu        sync.Mutex
 	armed     []uint64       // tasks that were passed to the redis engine
 	submitted map[string]int // by biz_type
@@ -50,6 +53,15 @@ type rig struct {
 // now is the bubble's clock, moved to where job_ids can be made. It never stands
 // at a whole millisecond.
 func now() time.Time { return time.Now().AddDate(30, 0, 0).Add(400 * time.Microsecond) }
+
+type ownership rig
+
+func (o *ownership) Term(partition int) uint64 {
+	if c := o.partitions.Load(); c != nil {
+		return queued{c}.Term(partition)
+	}
+	return 1
+}
 
 func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
@@ -69,16 +81,15 @@ func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 		require.NoError(t, err)
 		r := &rig{
 			t: t, dir: dir, store: s, fault: &faults{Store: s}, start: now(),
-			queue:     queue.New(queue.Config{Partitions: layout.Partitions, Now: now}),
 			submitted: map[string]int{}, ran: map[uint64][]time.Time{},
 		}
+		r.queue = queue.New(queue.Config{Partitions: layout.Partitions, Ownership: (*ownership)(r), Now: now})
 		r.lane = r.queue.AddType(task.BizType{ID: 1})
 		r.queue.AddType(task.BizType{ID: 2})
 		r.queue.AddType(task.BizType{ID: 3})
 		r.Service = intake.New(intake.Config{
 			Node: "n1", Store: r.fault, Queue: r.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: r,
-			Dispatch: &dispatcher{rig: r, types: types, owns: func(p int) bool { return p != 3 }, away: func(...task.Task) {}},
-			Now:      now,
+			Dispatch: r.dispatcher(types, func(p int) bool { return p != 3 }, nil), Now: now,
 		})
 		t.Cleanup(func() {
 			r.queue.Close()
@@ -336,39 +347,39 @@ func (f *faults) Load(ctx context.Context, ids []uint64) ([]task.Task, error) {
 	return rows, err
 }
 
-// dispatcher stands for the engines: the scan engine looks 10 s ahead, and tasks for the redis engine are
-// recorded.
-type dispatcher struct {
+// engines are those of a node: the scan engine looks 10 s ahead, and tasks for the redis engine are recorded.
+type engines struct {
 	*rig
 	types *task.Types
-	owns  func(partition int) bool
-	away  func(tasks ...task.Task) // gets the tasks of other nodes
+	mode  task.Mode // of the types that it serves
 }
 
-func (d *dispatcher) Where(t *task.Task) dispatch.Place {
-	f := dispatch.Facts{Until: now().Add(10 * time.Second)}
-	if b, known := d.types.ByID(t.BizType); known && b.Mode == task.ModeScan {
-		f.Engine = dispatch.Scan
-	} else if known {
-		f.Engine = dispatch.Redis
-	}
-	shard, _ := layout.ShardOf(t.JobID)
-	f.Owned = d.owns(layout.Partition(shard))
-	return f.Where(t.ActionTime)
+func (e engines) Until(bizType uint64, _ int) (until time.Time, serves bool) {
+	b, known := e.types.ByID(bizType)
+	return now().Add(10 * time.Second), known && b.Mode == e.mode
 }
 
-func (d *dispatcher) Place(tasks ...task.Task) {
-	for _, t := range tasks {
-		if d.Where(&t) == dispatch.Owner {
-			d.away(t)
+func (engines) Tick() {}
+
+func (e engines) Moved(changes []dispatch.Change) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, c := range changes {
+		if c.Status == task.Pending {
+			e.armed = append(e.armed, c.JobID)
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, t := range tasks {
-		d.armed = append(d.armed, t.JobID)
-	}
 }
 
-func (*dispatcher) Confirm(...task.Task) {}
-func (*dispatcher) Forget(uint64)        {}
+// owns tells which partitions are a node's.
+type owns func(partition int) bool
+
+func (o owns) Owns(partition int) bool { return o(partition) }
+
+// dispatcher passes changes to the engines of the rig, and to other nodes.
+func (r *rig) dispatcher(types *task.Types, o owns, nodes dispatch.Nodes) *dispatch.Dispatcher {
+	return dispatch.New(dispatch.Config{
+		Layout: layout, Queue: r.queue, Store: r.fault, Ownership: o, Nodes: nodes,
+		Scanner: engines{r, types, task.ModeScan}, Timer: engines{r, types, task.ModeRedis},
+	})
+}

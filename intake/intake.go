@@ -69,8 +69,8 @@ type Config struct {
 	Observer Observer
 	// Cluster returns the owners of partitions. Defaults to a single node that owns all.
 	Cluster Cluster
-	// Dispatch decides where tasks wait. Defaults to dispatch.StoreOnly.
-	Dispatch Dispatcher
+	// Dispatch takes the changes of rows. Defaults to one without engines, for which every task waits in the store.
+	Dispatch *dispatch.Dispatcher
 	// Puller hands out tasks of pull types. Defaults to none.
 	Puller Puller
 	// Facts adds this node's facts about a task to its row, for Why. Defaults to nothing.
@@ -85,14 +85,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Dispatcher passes tasks on to the engines; see dispatch.Dispatcher.
-type Dispatcher interface {
-	Where(t *task.Task) dispatch.Place
-	Place(tasks ...task.Task)
-	Confirm(tasks ...task.Task)
-	Forget(jobID uint64)
-}
-
 // Service serves requests. It is safe for concurrent use.
 type Service struct {
 	cfg     Config
@@ -103,7 +95,7 @@ type Service struct {
 // New makes a Service.
 func New(cfg Config) *Service {
 	if cfg.Dispatch == nil {
-		cfg.Dispatch = dispatch.StoreOnly{}
+		cfg.Dispatch = dispatch.New(dispatch.Config{Layout: cfg.Layout, Queue: cfg.Queue, Store: cfg.Store})
 	}
 	if cfg.Cluster == nil {
 		cfg.Cluster = singleNode{}
@@ -163,7 +155,6 @@ func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term ui
 		return h, err
 	}
 	h.Restore()
-	s.dropLost(partition)
 	return nil, NotBegun("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
@@ -189,14 +180,3 @@ func (s *Service) awaitRecorded(ctx context.Context, jobID uint64) bool {
 
 // recordedPatience is how long the queue may take to learn of an outcome.
 const recordedPatience = time.Second
-
-// release ends the hold of a pending task and gives the task, as the store has it now, to its engine.
-func (s *Service) release(h *queue.Hold, t task.Task) {
-	if s.cfg.Dispatch.Where(&t) != dispatch.Queue {
-		h.Remove()
-		return
-	}
-	p, _ := s.partition(t.JobID)
-	h.Requeue(queue.Item{Task: t, Partition: p}, s.cfg.Now())
-	s.dropLost(p)
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -166,11 +167,7 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (api.Operation, 
 
 // UndoTasks takes back those tasks of an operation that are in partitions of this node. Tasks that run are skipped.
 func (s *Service) UndoTasks(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error {
-	type held struct {
-		*queue.Hold
-		partition int
-	}
-	holds := make(map[uint64]held)
+	holds := make(map[uint64]*queue.Hold)
 	var list, skip []store.OperationTask
 	for _, t := range tasks {
 		p, err := s.partition(t.JobID)
@@ -184,7 +181,7 @@ func (s *Service) UndoTasks(ctx context.Context, database int, o *store.Operatio
 		case errors.As(err, &runs):
 			skip = append(skip, t)
 		case err == nil:
-			holds[t.JobID] = held{h, p}
+			holds[t.JobID] = h
 			list = append(list, t)
 		}
 	}
@@ -197,19 +194,17 @@ func (s *Service) UndoTasks(ctx context.Context, database int, o *store.Operatio
 		ids[i] = list[i].JobID
 	}
 	rows, _ := s.cfg.Store.Load(context.WithoutCancel(ctx), ids)
-	byID := make(map[uint64]task.Task, len(rows))
-	for _, t := range rows {
-		byID[t.JobID] = t
-	}
-	for id, h := range holds {
-		if t, ok := byID[id]; ok && t.Status == task.Pending {
-			h.Restore()
-			s.dropLost(h.partition)
-			continue
+	for i := range rows {
+		if rows[i].Status == task.Pending { // it was not taken back
+			holds[rows[i].JobID].Restore()
+			delete(holds, rows[i].JobID)
 		}
-		h.Remove() // if its row could not be read, a scan finds it
-		s.cfg.Dispatch.Forget(id)
 	}
+	changes := make([]dispatch.Change, 0, len(holds))
+	for id, h := range holds { // if its row could not be read and is pending, a scan finds it
+		changes = append(changes, dispatch.Change{JobID: id, Status: task.Dead, Hold: h})
+	}
+	s.cfg.Dispatch.Moved(changes...)
 	return err
 }
 

@@ -3,14 +3,11 @@ package intake
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
-	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
-	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -147,11 +144,16 @@ func (s *Service) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.Bat
 	return results, nil
 }
 
+// acceptedRequest is a request that has become a task.
+type acceptedRequest struct {
+	index   int // of the request
+	bizType task.BizType
+}
+
 func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted {
 	results := make([]submitted, len(requests))
 	tasks := make([]task.Task, 0, len(requests))
-	places := make([]int, 0, len(requests)) // indexes of tasks in results
-	types := make([]task.BizType, 0, len(requests))
+	accepted := make([]acceptedRequest, 0, len(requests)) // by index of tasks
 	var replays []replay
 	traces := s.traceSubmits(ctx, requests)
 	now := s.cfg.Now()
@@ -165,29 +167,28 @@ func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted
 			continue
 		}
 		t.Trace = traces.of(i)
-		tasks, places, types = append(tasks, t), append(places, i), append(types, b)
+		tasks, accepted = append(tasks, t), append(accepted, acceptedRequest{i, b})
 	}
 
 	// Hold tasks that are due soon before a scan can see their rows, so that only this call queues them.
-	holds := s.holdQueued(ctx, tasks)
+	changes := s.holdQueued(ctx, tasks)
+	inserted := changes[:0]
+	isAgain := func(i int) bool { return requests[accepted[i].index].OnDuplicate == api.Again }
 	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
-	stored := tasks[:0]
-	var late []uint64
-	isAgain := func(i int) bool { return requests[places[i]].OnDuplicate == api.Again }
 	for i, in := range s.cfg.Store.InsertAgain(ctx, tasks, isAgain) {
-		results[places[i]] = submitted{in.Task, in.Duplicate, in.Err}
-		id := tasks[i].JobID
-		queued := s.releaseSubmitted(holds[id], id, in)
-		if in.Err == nil && !in.Duplicate {
-			s.cfg.Observer.Submitted(types[i], 1)
-			stored = append(stored, in.Task)
-			if !queued && s.cfg.Dispatch.Where(&in.Task) == dispatch.Queue {
-				late = append(late, in.Task.JobID)
-			}
+		result, h := &results[accepted[i].index], changes[i].Hold
+		*result = submitted{in.Task, in.Duplicate, in.Err}
+		isNew := in.Err == nil && !in.Duplicate
+		if h != nil && !(isNew && in.Task.JobID == tasks[i].JobID) { // the scanner finds the row that the store has
+			h.Remove()
+			h = nil
+		}
+		if isNew {
+			s.cfg.Observer.Submitted(accepted[i].bizType, 1)
+			inserted = append(inserted, dispatch.Change{Kind: dispatch.Inserted, Row: &result.task, Fresh: true, Hold: h})
 		}
 	}
-	s.wakeLate(ctx, late)
-	s.cfg.Dispatch.Place(stored...)
+	s.cfg.Dispatch.Moved(inserted...)
 	s.moveDuplicates(ctx, requests, results)
 	s.answerReplays(ctx, replays)
 	s.confirmFirst(requests, results)
@@ -195,22 +196,9 @@ func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted
 	return results
 }
 
-// wakeLate queues tasks that were not due soon before the insert and are now. The tick that would have found
-// them came while they were being inserted.
-func (s *Service) wakeLate(ctx context.Context, jobIDs []uint64) {
-	if len(jobIDs) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookUpTimeout)
-	defer cancel()
-	for part := range slices.Chunk(jobIDs, MaxWake) {
-		s.Wake(ctx, part)
-	}
-}
-
-// holdQueued holds the tasks that belong into this node's queue.
-func (s *Service) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]*queue.Hold {
-	var holds map[uint64]*queue.Hold
+// holdQueued holds the tasks that belong into this node's queue. It returns a change for each task, with its hold if there is one.
+func (s *Service) holdQueued(ctx context.Context, tasks []task.Task) []dispatch.Change {
+	changes := make([]dispatch.Change, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if s.cfg.Dispatch.Where(t) != dispatch.Queue {
@@ -218,28 +206,10 @@ func (s *Service) holdQueued(ctx context.Context, tasks []task.Task) map[uint64]
 		}
 		p, _ := s.partition(t.JobID)
 		if h, err := s.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
-			if holds == nil {
-				holds = make(map[uint64]*queue.Hold)
-			}
-			holds[t.JobID] = h
+			changes[i].Hold = h
 		}
 	}
-	return holds
-}
-
-// releaseSubmitted ends the hold of a task that was just inserted, and reports whether the hold was of its row.
-// If the row is another's, took another job_id, or may not exist, the scanner finds what the store has.
-func (s *Service) releaseSubmitted(h *queue.Hold, jobID uint64, in store.Inserted) bool {
-	switch {
-	case h == nil:
-		return false
-	case in.Err == nil && !in.Duplicate && in.Task.JobID == jobID:
-		s.release(h, in.Task)
-		return true
-	default:
-		h.Remove()
-		return false
-	}
+	return changes
 }
 
 // submitTraces are the traces of the requests of a SubmitBatch. A request with a traceparent has its own span. The others

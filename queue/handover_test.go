@@ -77,7 +77,7 @@ func TestWhatIsOfAnEarlierTermIsReadAgain(t *testing.T) {
 			h := r.hold(1)
 			r.term++
 			it := r.order(1, 0)
-			h.Requeue(it, time.Now())
+			h.Requeue(it, true)
 			again(r, it)
 		})
 	})

@@ -47,6 +47,9 @@ func (q *Queue) Hold(ctx context.Context, jobID uint64, partition int) (*Hold, e
 	}
 }
 
+// Partition is the partition of the task.
+func (h *Hold) Partition() int { return h.entry.Partition }
+
 // Ended returns a channel that is closed when a task that runs now leaves the queue; nil: it does not run.
 func (q *Queue) Ended(jobID uint64) <-chan struct{} {
 	q.mu.Lock()
@@ -122,16 +125,16 @@ func (h *Hold) Remove() {
 	h.releasePrevious()
 }
 
-// Requeue ends a hold and offers the task as it was in the store at the time read. If that is too old when it starts, or the
-// partition belonged to another node meanwhile, the row is read again.
-func (h *Hold) Requeue(it Item, read time.Time) {
+// Requeue ends a hold and offers the task. fresh means that its row was read during the hold. If it was not, is too old when the task
+// starts, or the partition belonged to another node meanwhile, the row is read again.
+func (h *Hold) Requeue(it Item, fresh bool) {
 	q := h.queue
 	q.mu.Lock()
 	h.removePlaceholder()
 	q.addTombstone(h.entry.Partition, h.entry.Task.JobID)
 	back := q.offerInTerm(h.entry.term, &it)
-	if e := q.entries[it.Task.JobID]; e != nil && read.Before(e.readAt) {
-		e.readAt = read
+	if e := q.entries[it.Task.JobID]; e != nil && !fresh {
+		e.readAt = time.Time{}
 	}
 	q.mu.Unlock()
 	back.notify()

@@ -133,7 +133,7 @@ func TestRequeueOffersATaskAsItStandsNow(t *testing.T) {
 				h := r.hold(1)
 				it := r.order(1, 2*time.Second)
 				it.Receipt = nil
-				h.Requeue(it, time.Now())
+				h.Requeue(it, true)
 				require.Equal(t, []string{"released"}, r.receiptsOf(1), "the receipt of what was there before")
 				r.check()
 				taken, err := r.orders.Take(t.Context(), 1)
@@ -153,7 +153,7 @@ func TestHoldOfATaskThatIsNotThere(t *testing.T) {
 		r.hold(1).Remove()
 		require.NoError(t, r.WaitIdle(t.Context()))
 		h := r.hold(1)
-		h.Requeue(r.order(1, 0), time.Now())
+		h.Requeue(r.order(1, 0), true)
 		require.Equal(t, []uint64{1}, r.ids(r.orders))
 		require.Empty(t, r.receiptsOf(1))
 	})
@@ -219,7 +219,7 @@ func TestHoldersWaitTheirTurn(t *testing.T) {
 				default:
 					it := r.order(1, time.Hour)
 					it.Receipt = nil
-					h.Requeue(it, time.Now())
+					h.Requeue(it, true)
 				}
 			})
 		}
@@ -248,7 +248,7 @@ func TestHoldsTakeNoRoom(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {
 		h := r.hold(5)
 		require.Empty(t, r.read(r.order(1, 0)))
-		h.Requeue(r.order(5, 0), time.Now())
+		h.Requeue(r.order(5, 0), true)
 		require.Equal(t, []string{"released"}, r.receiptsOf(5))
 		require.Equal(t, queue.Stats{Depth: 1, ResumePoints: 1}, r.Stats(orders))
 	})

@@ -200,7 +200,7 @@ func (m *model) insert(rt *rapid.T) {
 
 func (m *model) put(h *Hold, row *modelRow) {
 	m.left(row.JobID)
-	h.Requeue(m.item(row.Task), time.Now())
+	h.Requeue(m.item(row.Task), true)
 	m.known[row.JobID] = true
 }
 

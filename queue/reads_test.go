@@ -78,7 +78,7 @@ func TestAStaleRowDoesNotBringARescheduledTaskBack(t *testing.T) {
 		read := r.BeginRead(1)
 		h, err := r.Hold(t.Context(), 1, 1)
 		require.NoError(t, err)
-		h.Requeue(r.order(1, 3*time.Second), time.Now())
+		h.Requeue(r.order(1, 3*time.Second), true)
 		r.Offer(read, stale)
 		require.Empty(t, r.ids(r.orders))
 		taken, err := r.orders.Take(t.Context(), 1)

@@ -90,7 +90,7 @@ func (s *storm) change(id uint64, f func(*task.Task) (task.Task, bool)) {
 	s.mu.Unlock()
 	s.pause()
 	if ok && row.Status == task.Pending && !row.ActionTime.After(time.Now().Add(s.lookahead)) {
-		h.Requeue(queue.Item{Task: row, Partition: int(id % 4)}, time.Now())
+		h.Requeue(queue.Item{Task: row, Partition: int(id % 4)}, true)
 		return
 	}
 	h.Remove()

@@ -3,10 +3,10 @@ package redistimer
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -21,17 +21,42 @@ const armTimeout = 100 * time.Millisecond
 // maxArming bounds the tasks that are being armed at a server, so that a slow server does not fill the memory.
 const maxArming = 100_000
 
-// Place implements dispatch.Engine. It arms the tasks of this engine that are due within the horizon: it puts
-// them into their slots. Any node may call it; the owner of the slot is woken. (Forget removes a task that was
-// moved beyond the horizon.)
+// Moved implements dispatch.Timer. It arms the pending tasks of this engine that are due within the horizon: it puts
+// them into their slots. Any node may call it; the owner of the slot is woken. A task that was stored some time ago is armed
+// only if its slot lacks it. Arming cannot fail for the caller: tasks that could not be armed are counted, and a read finds them.
 //
-// Arming cannot fail for the caller. Tasks that could not be armed are counted, and a read finds them.
-func (t *Timer) Place(tasks ...task.Task) { t.writer.arm(armed, tasks).wait() }
+// It removes other tasks from their slots, in the background. If that fails, their claims find out.
+func (t *Timer) Moved(changes []dispatch.Change) {
+	if !t.InUse() {
+		return
+	}
+	var arms, confirms []task.Task
+	for i := range changes {
+		switch c := &changes[i]; {
+		case c.Row != nil && (c.Status == task.Processed || c.Status == task.Cancelled):
+			t.finish(c.JobID, c.Row.BizType)
+		case c.Status != task.Pending, c.Kind == dispatch.Edited && t.isBeyondHorizon(c.Row): // it may have been due sooner
+			t.forget(c.JobID)
+		case c.Kind == dispatch.Confirmed:
+			confirms = append(confirms, *c.Row)
+		default:
+			arms = append(arms, *c.Row)
+		}
+	}
+	armed, confirmed := t.writer.arm(armed, arms), t.writer.arm(confirmed, confirms)
+	armed.wait()
+	confirmed.wait()
+}
 
-// Confirm implements dispatch.Timer. It arms what the slots lack of tasks that were stored some time ago.
-func (t *Timer) Confirm(tasks ...task.Task) { t.writer.arm(confirmed, tasks).wait() }
+// isBeyondHorizon reports whether a task of this engine need not be in its slot yet.
+func (t *Timer) isBeyondHorizon(row *task.Task) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bt := t.bizTimers[row.BizType]
+	return bt != nil && row.ActionTime.After(t.armUntil(bt.BizType, t.cfg.Now()))
+}
 
-// armCall is a call of Place or Confirm that waits.
+// armCall is a call of Moved that waits; nil: it arms nothing.
 type armCall struct {
 	left atomic.Int64  // number of its tasks that are being armed
 	over chan struct{} // closed when there are none
@@ -45,6 +70,9 @@ func (c *armCall) done(tasks int) {
 
 // wait waits a little until the tasks are armed.
 func (c *armCall) wait() {
+	if c == nil {
+		return
+	}
 	timer := time.NewTimer(armTimeout)
 	defer timer.Stop()
 	select {
@@ -53,13 +81,15 @@ func (c *armCall) wait() {
 	}
 }
 
-// arm puts tasks into their slots.
+// arm puts tasks into their slots. It keeps the list.
 func (w *writer) arm(as place, tasks []task.Task) *armCall {
+	if len(tasks) == 0 {
+		return nil
+	}
 	now, call := w.cfg.Now(), &armCall{over: make(chan struct{})}
 	call.left.Add(1)
 	var unarmed []task.Task
 	writes := make(map[*server][]write, 1)
-	rows := slices.Clone(tasks) // the caller may change them once it does not wait any more
 	w.mu.Lock()
 	for i := range tasks {
 		bt := w.bizTimers[tasks[i].BizType]
@@ -73,7 +103,7 @@ func (w *writer) arm(as place, tasks []task.Task) *armCall {
 		case srv.isSilent(now):
 			unarmed = append(unarmed, tasks[i])
 		default:
-			writes[srv] = append(writes[srv], write{slotID: id, place: as, member: memberOf(&rows[i]), row: &rows[i], call: call})
+			writes[srv] = append(writes[srv], write{slotID: id, place: as, member: memberOf(&tasks[i]), row: &tasks[i], call: call})
 		}
 	}
 	w.mu.Unlock()
@@ -186,16 +216,14 @@ func memberOf(row *task.Task) slots.Member {
 	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
-// Forget removes a task from its slot, in the background, because it is not pending any more or was moved
-// beyond the horizon. If that fails, its claim finds out. A dead task stays in the dead queue, a finished one leaves it.
-func (t *Timer) Forget(jobID uint64) {
-	if t.InUse() {
-		t.claimer.load([]claim{{member: slots.Member{JobID: jobID}}})
-	}
+// forget removes a task from its slot, because it is not pending any more or was moved beyond the horizon. Its row is read:
+// a dead task stays in the dead queue, a final one leaves it.
+func (t *Timer) forget(jobID uint64) {
+	t.claimer.load([]claim{{member: slots.Member{JobID: jobID}}})
 }
 
-// Finish is Forget for a task that is processed or cancelled.
-func (t *Timer) Finish(jobID, bizType uint64) {
+// finish is forget for a task that is processed or cancelled: its row need not be read.
+func (t *Timer) finish(jobID, bizType uint64) {
 	t.mu.Lock()
 	bt, p := t.bizTimers[bizType], t.partitionOf(jobID)
 	// If it is claimed, its claim is being settled, which may bring it back.

@@ -260,7 +260,8 @@ func (c *center) start(partitions ...int) *node {
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)
 	n.desk = intake.New(intake.Config{
-		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Dispatch: engine{n.Timer}, Now: time.Now,
+		Store: n.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: c, Now: time.Now,
+		Dispatch: dispatch.New(dispatch.Config{Layout: layout, Queue: n.queue, Store: n.store, Timer: n.Timer}),
 	})
 	runner := worker.New(worker.Config{
 		Queue: n.queue, Store: n.store, Layout: layout, Observer: c, Ownership: owned, Now: time.Now, Logger: quiet,
@@ -284,10 +285,14 @@ func (c *center) start(partitions ...int) *node {
 
 func (c *center) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// engine sends all tasks of an intake to their slots, and none to the queue.
-type engine struct{ *redistimer.Timer }
-
-func (engine) Where(*task.Task) dispatch.Place { return dispatch.Slot }
+// moved passes changes of rows to the timer.
+func (n *node) moved(kind dispatch.Kind, rows ...task.Task) {
+	list := make([]dispatch.Change, len(rows))
+	for i := range rows {
+		list[i] = dispatch.Change{Kind: kind, Row: &rows[i], JobID: rows[i].JobID, Status: rows[i].Status}
+	}
+	n.Moved(list)
+}
 
 // Notify makes the node the dispatch.Nodes of its timer.
 func (n *node) Notify(tasks ...task.Task) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/store"
@@ -109,10 +110,10 @@ func TestConfirm(t *testing.T) {
 		armed := c.score(key, one.JobID)
 		before := one
 		before.ActionTime = one.ActionTime.Add(time.Minute)
-		n.Confirm(before)
+		n.moved(dispatch.Confirmed, before)
 		require.Equal(t, armed, c.score(key, one.JobID))
 		require.NoError(t, c.redis.Del(t.Context(), key).Err())
-		n.Confirm(one)
+		n.moved(dispatch.Confirmed, one)
 		require.Equal(t, armed, c.score(key, one.JobID))
 	})
 }

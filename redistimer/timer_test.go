@@ -15,6 +15,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
@@ -155,7 +156,7 @@ func diesForGood(t *testing.T, c *center) {
 	id = n.submit(2, time.Hour).JobID // becomes dead as by an undo
 	_, err = c.store.Move(t.Context(), store.Move{JobID: id, From: task.Pending, To: task.Dead})
 	require.NoError(t, err)
-	n.Forget(id)
+	n.Moved([]dispatch.Change{{JobID: id, Status: task.Dead}})
 	c.eventually(isKept, "it is not among the dead again")
 	p := c.slot(id).Partition
 	n.PurgeDead(t.Context(), p, died)
@@ -398,8 +399,9 @@ func finishesWhileSettling(t *testing.T, c *center) {
 			require.NoError(t, err)
 			require.True(t, moved)
 		}
-		n.Finish(id, c.biz.ID)
-		n.Finish(other, c.biz.ID) // removed after the first one
+		for _, one := range []uint64{id, other} { // the other one is removed after the first one
+			n.moved(dispatch.Edited, task.Task{JobID: one, BizType: c.biz.ID, Status: task.Processed})
+		}
 		c.eventually(func() bool { stored, _ := c.has(other); return !stored }, "the other one is still in its slot")
 		_, read := n.store.read.Load(other)
 		_, prepared := c.has(id)
@@ -581,8 +583,8 @@ func TestArmingIsBounded(t *testing.T) {
 			}
 			close(armed)
 		}()
-		n.Place(first...)
-		n.Place(second...)
+		n.moved(dispatch.Inserted, first...)
+		n.moved(dispatch.Inserted, second...)
 		require.Equal(t, second[0].JobID, <-armed, "there was no room for it, so it did not wait")
 		<-armed
 		n.link.silent.Store(false)

@@ -24,7 +24,6 @@ import (
 
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
-	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -88,9 +87,6 @@ type Config struct {
 	// Retries returns until when tasks that have failed on this node may run again. Nil: none fail.
 	Retries func() time.Time
 
-	// Nodes receives tasks that are due within the lookahead in partitions of other nodes.
-	Nodes dispatch.Nodes
-
 	Schedule       cron.Schedule // of the ticks
 	Lookahead      time.Duration // how far ahead of its time a row is read; about one tick
 	Batch          int           // rows per page, about
@@ -132,9 +128,6 @@ type database struct {
 func New(cfg Config) *Scanner {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = 4
-	}
-	if cfg.Nodes == nil {
-		cfg.Nodes = dispatch.SingleNode{}
 	}
 	if cfg.Costly == 0 {
 		cfg.Costly = 100 * time.Millisecond
@@ -310,19 +303,6 @@ func (s *Scanner) Until(bizType uint64, partition int) (until time.Time, serves 
 		return time.Time{}, false
 	}
 	return s.until(), true
-}
-
-// Place implements dispatch.Engine. It notifies the owners of tasks that their next tick would find too late.
-func (s *Scanner) Place(tasks ...task.Task) {
-	var soon []task.Task
-	until := s.until()
-	for i := range tasks {
-		shard, ok := s.cfg.Layout.ShardOf(tasks[i].JobID)
-		if ok && !tasks[i].ActionTime.After(until) && s.serves(tasks[i].BizType, s.cfg.Layout.Partition(shard)) {
-			soon = append(soon, tasks[i])
-		}
-	}
-	s.cfg.Nodes.Notify(soon...)
 }
 
 // serves reports whether the scanner serves a business type in a partition. Tasks of a paused type stay in the

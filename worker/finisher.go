@@ -101,17 +101,19 @@ func (f *finisher) record(ctx context.Context, database int, batch []*finish) {
 		return
 	}
 	var edited []*finish
+	recorded := make([]*finish, 0, len(batch))
 	for i, d := range batch {
 		tableErr, isLocked := locked[d.entry.ID()]
 		switch {
 		case applied[i]:
-			f.complete(d)
+			recorded = append(recorded, d)
 		case isLocked:
 			f.hold(ctx, database, d, d.move, tableErr, nil)
 		default:
 			edited = append(edited, d)
 		}
 	}
+	f.complete(recorded...)
 	for try := 0; len(edited) > 0 && try < amendTries; try++ {
 		edited = f.settleEdited(ctx, database, edited)
 	}
@@ -234,23 +236,19 @@ func (f *finisher) fence(d *finish, row task.Task, why Fence) {
 	f.complete(d)
 }
 
-// complete reports a durable outcome. A task that runs again goes back into the queue or to its engine. The
-// receipt of a claimed task returns it to its slot; but if the redis engine does not serve that slot any more,
-// no engine would look there.
-func (f *finisher) complete(d *finish) {
-	pending, place := d.row.Status == task.Pending, dispatch.Store
-	if pending {
-		place = f.cfg.Dispatch.Where(&d.row)
+// complete reports durable outcomes.
+func (f *finisher) complete(list ...*finish) {
+	changes := make([]dispatch.Change, len(list))
+	for i, d := range list {
+		changes[i] = dispatch.Change{Row: &d.row, Entry: d.entry}
+		if !d.heldSince.IsZero() {
+			f.release(d)
+			defer f.held.open.Done()
+		}
+		f.marks.end(d.entry) // first: after Moved the task may start again
 	}
-	again := place == dispatch.Queue
-	if !d.heldSince.IsZero() {
-		f.release(d)
-		defer f.held.open.Done()
+	f.cfg.Dispatch.Moved(changes...)
+	for _, d := range list {
+		f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran, d.late)
 	}
-	f.marks.end(d.entry) // first: after Done the task may start again
-	f.cfg.Queue.Done(d.entry, d.row, again)
-	if pending && !again && (!d.entry.Claimed || place == dispatch.Owner) {
-		f.cfg.Dispatch.Place(d.row)
-	}
-	f.cfg.Observer.Finished(*d.bizType, d.outcome, d.ran, d.late)
 }

@@ -453,19 +453,12 @@ type rig struct {
 	ids         int64
 }
 
-// dispatcher queues tasks that are due soon.
-type dispatcher rig
+// scanner is the scan engine: tasks that are due soon wait in the queue.
+type scanner rig
 
-func (r *dispatcher) Where(t *task.Task) dispatch.Place {
-	return dispatch.Facts{Engine: dispatch.Scan, Until: time.Now().Add(r.near), Owned: true}.Where(t.ActionTime)
-}
+func (r *scanner) Until(uint64, int) (time.Time, bool) { return time.Now().Add(r.near), true }
 
-func (*dispatcher) Place(...task.Task) {}
-
-func (*dispatcher) Forget(uint64)         {}
-func (*dispatcher) Finish(uint64, uint64) {}
-
-func (r *dispatcher) Tick() { r.ticks.Add(1) }
+func (r *scanner) Tick() { r.ticks.Add(1) }
 
 type ownership rig
 
@@ -516,7 +509,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 		})
 		runner := worker.New(worker.Config{
 			Queue: r.queue, Store: r.store, Layout: layout, Observer: r.tally,
-			Dispatch: (*dispatcher)(r), Ownership: (*ownership)(r), Failed: r.reports.add, Now: time.Now,
+			Dispatch: dispatch.New(dispatch.Config{Layout: layout, Queue: r.queue, Store: r.store, Scanner: (*scanner)(r)}), Ownership: (*ownership)(r), Failed: r.reports.add, Now: time.Now,
 			Tracer: tracing.New(sdk.NewTracerProvider(sdk.WithSpanProcessor(r.spans)), 1),
 			Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		})

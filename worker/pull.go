@@ -422,11 +422,7 @@ func (c *pool) grant(e *queue.Entry, given grantedLease) bool {
 		given.isGone, given.roomless = nobody, true
 	}
 	c.pulls.add(given, inTime)
-	place := c.cfg.Dispatch.Where(&row)
-	c.cfg.Queue.Done(e, row, place == dispatch.Queue)
-	if place != dispatch.Queue && (!e.Claimed || place == dispatch.Owner) {
-		c.cfg.Dispatch.Place(row)
-	}
+	c.cfg.Dispatch.Moved(dispatch.Change{Row: &row, Entry: e})
 	return inTime
 }
 

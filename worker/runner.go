@@ -48,15 +48,6 @@ type Observer interface {
 	Fenced(b task.BizType, why Fence)
 }
 
-// Dispatcher decides where a task waits that runs again; see dispatch.Dispatcher.
-type Dispatcher interface {
-	Where(t *task.Task) dispatch.Place
-	Place(tasks ...task.Task)
-	Forget(jobID uint64)
-	Finish(jobID, bizType uint64)
-	Tick()
-}
-
 // Ownership has the partitions of this node; see cluster.Ownership.
 type Ownership interface {
 	// Term is a number that changes each time this node takes a partition; 0 while another node owns it.
@@ -78,7 +69,7 @@ type Config struct {
 	Store     Store
 	Layout    sharding.Layout
 	Observer  Observer
-	Dispatch  Dispatcher // defaults to dispatch.StoreOnly
+	Dispatch  *dispatch.Dispatcher // defaults to one without engines, for which every task waits in the store
 	Ownership Ownership
 	// Failed is called for each failed run, and for each task that becomes dead without a run. It gets the task
 	// as it will be recorded, and the worker waits for it. Defaults to nothing.
@@ -114,7 +105,7 @@ type Runner struct {
 // New makes a Runner without lanes.
 func New(cfg Config) *Runner {
 	if cfg.Dispatch == nil {
-		cfg.Dispatch = dispatch.StoreOnly{}
+		cfg.Dispatch = dispatch.New(dispatch.Config{Layout: cfg.Layout, Queue: cfg.Queue, Store: cfg.Store})
 	}
 	if cfg.Failed == nil {
 		cfg.Failed = func(context.Context, task.Task, error) {}

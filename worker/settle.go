@@ -288,30 +288,14 @@ func (r *Runner) settlement(s *settling, now time.Time) (m store.Move) {
 	return m
 }
 
-// completeSettled puts the task where it waits now, and reports the end of the run.
+// completeSettled passes the change on, and reports the end of the run.
 func (r *Runner) completeSettled(ctx context.Context, s *settling, now time.Time) {
 	if s.Do == Extend {
 		r.pulls.add(grantedLease{task: s.row, since: s.given.since}, false)
 	} else {
 		r.pulls.remove(s.JobID)
 	}
-	place := dispatch.Store
-	if s.row.Status == task.Pending {
-		place = r.cfg.Dispatch.Where(&s.row)
-	}
-	if place == dispatch.Queue {
-		s.hold.Requeue(queue.Item{Task: s.row, Partition: s.partition}, time.Time{}) // a hand may have changed other columns meanwhile
-	} else {
-		s.hold.Remove()
-	}
-	if s.row.Status == task.Processed || s.row.Status == task.Cancelled {
-		r.cfg.Dispatch.Finish(s.JobID, s.row.BizType)
-	} else {
-		r.cfg.Dispatch.Forget(s.JobID)
-	}
-	if s.row.Status == task.Pending {
-		r.cfg.Dispatch.Place(s.row)
-	}
+	r.cfg.Dispatch.Moved(dispatch.Change{Row: &s.row, Hold: s.hold}) // not fresh: a hand may have changed other columns meanwhile
 	if s.outcome == "" || s.bizType.Name == "" {
 		return
 	}

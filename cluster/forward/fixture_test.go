@@ -137,7 +137,10 @@ func (c *fleet) node(name string) *node {
 	})
 	n.service = intake.New(intake.Config{
 		Node: name, Store: c.store, Queue: n.queue, Layout: layout, Catalog: task.NewCatalog(types), Observer: observer{},
-		Dispatch: (*dispatcher)(n), Cluster: n.forward, Now: time.Now,
+		Dispatch: dispatch.New(dispatch.Config{
+			Layout: layout, Queue: n.queue, Store: c.store, Ownership: n, Scanner: scanner{}, Nodes: n.forward,
+		}),
+		Cluster: n.forward, Now: time.Now,
 	})
 	handler := rest.New(rest.Config{Center: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -155,25 +158,15 @@ func (c *fleet) node(name string) *node {
 	return n
 }
 
-// dispatcher is the engines of a node: what is due within 10 s waits in the queue of its owner.
-type dispatcher node
+// scanner is the scan engine: tasks that are due within 10 s wait in the queue of their owner.
+type scanner struct{}
 
-func (d *dispatcher) Where(t *task.Task) dispatch.Place {
-	shard, _ := layout.ShardOf(t.JobID)
-	f := dispatch.Facts{Engine: dispatch.Scan, Until: time.Now().Add(10 * time.Second), Owned: d.forward.Term(layout.Partition(shard)) != 0}
-	return f.Where(t.ActionTime)
-}
+func (scanner) Until(uint64, int) (time.Time, bool) { return time.Now().Add(10 * time.Second), true }
 
-func (d *dispatcher) Place(tasks ...task.Task) {
-	for _, t := range tasks {
-		if d.Where(&t) == dispatch.Owner {
-			d.forward.Notify(t)
-		}
-	}
-}
+func (scanner) Tick() {}
 
-func (*dispatcher) Confirm(...task.Task) {}
-func (*dispatcher) Forget(uint64)        {}
+// Owns makes the node the dispatch.Ownership of its dispatcher.
+func (n *node) Owns(p int) bool { return n.forward.Term(p) != 0 }
 
 func (c *fleet) owner(p int) string {
 	c.mu.Lock()

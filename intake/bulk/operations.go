@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
+	"github.com/timeoutcenter/toc/task"
 )
 
 // Store is the part of store.Store with the operations.
@@ -24,6 +26,11 @@ type Store interface {
 	EndUndo(ctx context.Context, database int, o *store.Operation) error
 }
 
+// Dispatcher is the part of dispatch.Dispatcher that takes changes.
+type Dispatcher interface {
+	Moved(changes ...dispatch.Change) (queued int)
+}
+
 // Config configures a Runner.
 type Config struct {
 	Store     Store
@@ -34,12 +41,10 @@ type Config struct {
 	Runs func() bool
 	// Undo takes back those of the tasks that are in partitions of this node.
 	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
-	// Redriven receives tasks that may have become pending and due.
-	Redriven func(ctx context.Context, jobIDs []uint64)
-	// Discarded receives tasks that may have become cancelled.
-	Discarded func(jobIDs []uint64)
-	Now       func() time.Time
-	Logger    *slog.Logger
+	// Dispatch receives the tasks that may have changed.
+	Dispatch Dispatcher
+	Now      func() time.Time
+	Logger   *slog.Logger
 }
 
 const (
@@ -164,11 +169,15 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 				break // it has ended here, or another node or a stop was faster
 			}
 			owed -= float64(len(jobIDs))
+			status := task.Pending
 			if o.Kind == store.OperationDiscard {
-				r.cfg.Discarded(jobIDs)
-			} else {
-				r.cfg.Redriven(ctx, jobIDs)
+				status = task.Cancelled
 			}
+			changes := make([]dispatch.Change, len(jobIDs))
+			for i, id := range jobIDs {
+				changes[i] = dispatch.Change{JobID: id, Status: status}
+			}
+			r.cfg.Dispatch.Moved(changes...)
 		}
 	}
 	return min(owed, max(1, o.Rate*tick.Seconds()))

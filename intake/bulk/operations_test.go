@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/intake/bulk"
+	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 )
 
@@ -127,9 +128,15 @@ func start(t *testing.T, d *databases) *node {
 	n := &node{}
 	n.run(t, bulk.Config{
 		Store: d, Databases: len(d.dead), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Redriven: func(_ context.Context, jobIDs []uint64) { n.redriven.Add(int64(len(jobIDs))) },
+		Dispatch: n,
 	})
 	return n
+}
+
+// Moved makes the node a bulk.Dispatcher.
+func (n *node) Moved(changes ...dispatch.Change) int {
+	n.redriven.Add(int64(len(changes)))
+	return 0
 }
 
 func (n *node) run(t *testing.T, cfg bulk.Config) {
@@ -321,7 +328,7 @@ func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
 	n.owns.Store(true)
 	n.run(t, bulk.Config{
 		Store: c, Databases: len(c.left), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		Redriven: func(context.Context, []uint64) {}, Discarded: func([]uint64) {},
+		Dispatch: n,
 		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
 			c.change(func() {
 				for _, one := range tasks {

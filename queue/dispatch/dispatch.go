@@ -1,13 +1,30 @@
-// Package dispatch decides where a pending task waits until it fires.
+// Package dispatch decides where a pending task waits until it fires, and what follows a change of its row.
 //
-// A task comes in as it is in the store. Where returns its place. If that is the queue of this node, the caller puts the
-// task there, because it holds the task or has just run it. All other tasks go to Place, which passes them to both engines;
-// each engine takes the tasks that it serves.
+// Each change of a row that the store has committed is passed to Moved: by package intake, by package worker, and by the operations
+// of intake/bulk. Moved ends the caller's grip on the task (a queue.Hold, or the queue.Entry of a run), and passes the change on:
+//
+//	change                       row after it   queue of this node        other nodes   redis engine
+//	Inserted                     pending        takes it if it is Queue   if Owner      arms it within its horizon
+//	Edited                       pending        takes it if it is Queue   if Owner      arms it within its horizon, or forgets it
+//	Edited                       dead           lets it go                -             puts it into the dead queue
+//	Edited                       final          lets it go                -             forgets it, also in the dead queue
+//	the end of a run, or a lease pending        takes it if it is Queue   if Owner      as Inserted, if this node's queue has not taken it
+//	the same, of a claimed task  pending        takes it if it is Queue   if Owner      learns it by the receipt, unless it is Owner
+//	the same                     dead, final    lets it go                -             learns it by the receipt, if it was claimed
+//	Confirmed                    pending        -                         -             arms it if its slot lacks it
+//	any, its row not read        pending        the row is read; then as Inserted
+//	any, its row not read        not pending    lets it go                -             reads the row; then as Edited
+//
+// Queue and Owner are the places that Where returns. A pending task that waits in the Store is read by its engine in time, so nobody
+// learns of it. A task that belongs into the queue although its caller has no grip on it is read again, because only a row that is
+// read under a queue.Read may come in.
 package dispatch
 
 import (
+	"context"
 	"time"
 
+	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -73,9 +90,6 @@ type Engine interface {
 	// Until reports whether this engine serves a business type in a partition now. If so, the engine must be
 	// given the tasks that are due by until. It finds later ones itself.
 	Until(bizType uint64, partition int) (until time.Time, serves bool)
-	// Place takes pending tasks of any engine and partition, after they were stored. It cannot fail: the engine
-	// finds a task that it could not take later, and the task is late.
-	Place(tasks ...task.Task)
 }
 
 // Scanner is the scan engine; see scanner.Scanner.
@@ -88,12 +102,9 @@ type Scanner interface {
 // Timer is the redis engine; see redistimer.Timer.
 type Timer interface {
 	Engine
-	// Confirm is Place for tasks that were stored some time ago, in case the engine has lost them.
-	Confirm(tasks ...task.Task)
-	// Forget drops a task that is not pending any more, or is due later than before.
-	Forget(jobID uint64)
-	// Finish is Forget for a task that is processed or cancelled for good: its row need not be read.
-	Finish(jobID, bizType uint64)
+	// Moved takes changes of tasks of any engine and partition. It cannot fail: the engine finds a task that it could not
+	// take later, and the task is late. It may wait for Redis, for at most a tenth of a second.
+	Moved(changes []Change)
 }
 
 // Nodes are the other nodes; see forward.Forwarder.
@@ -112,57 +123,67 @@ func (SingleNode) Notify(...task.Task) {}
 // Ownership reports which partitions this node owns; see cluster.Ownership.
 type Ownership interface{ Owns(partition int) bool }
 
-// Dispatcher passes tasks to the two engines of a node. It is safe for concurrent use.
-type Dispatcher struct {
-	Layout    sharding.Layout
-	Ownership Ownership
-	Scanner
-	Timer Timer
+// Rows is the part of the task store that reads rows; see store.Store.
+type Rows interface {
+	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
 }
 
-// StoreOnly is the dispatcher of a node without engines: every task waits in the store.
-type StoreOnly struct{}
+// Config configures a Dispatcher.
+type Config struct {
+	Layout sharding.Layout
+	Queue  *queue.Queue
+	Store  Rows
+	// Ownership defaults to all partitions, the engines to none, and Nodes to SingleNode.
+	Ownership Ownership
+	Scanner   Scanner
+	Timer     Timer
+	Nodes     Nodes
+}
 
-// Where returns Store.
-func (StoreOnly) Where(*task.Task) Place { return Store }
+// none is what a Config leaves out: it owns every partition, and is an engine that serves nothing.
+type none struct{}
 
-// Place, Confirm, Forget, Finish and Tick do nothing.
-func (StoreOnly) Place(...task.Task)    {}
-func (StoreOnly) Confirm(...task.Task)  {}
-func (StoreOnly) Forget(uint64)         {}
-func (StoreOnly) Finish(uint64, uint64) {}
-func (StoreOnly) Tick()                 {}
+func (none) Owns(int) bool                       { return true }
+func (none) Until(uint64, int) (time.Time, bool) { return time.Time{}, false }
+func (none) Tick()                               {}
+func (none) Moved([]Change)                      {}
+
+// Dispatcher passes changes of tasks to the queue and the engines of a node, and to the other nodes. It is safe for concurrent use.
+type Dispatcher struct{ cfg Config }
+
+// New makes a Dispatcher.
+func New(cfg Config) *Dispatcher {
+	if cfg.Ownership == nil {
+		cfg.Ownership = none{}
+	}
+	if cfg.Scanner == nil {
+		cfg.Scanner = none{}
+	}
+	if cfg.Timer == nil {
+		cfg.Timer = none{}
+	}
+	if cfg.Nodes == nil {
+		cfg.Nodes = SingleNode{}
+	}
+	return &Dispatcher{cfg}
+}
+
+// Tick starts a scan now: the queue may have room for tasks that were left in the store.
+func (d *Dispatcher) Tick() { d.cfg.Scanner.Tick() }
 
 // Where returns where a pending task waits now.
 func (d *Dispatcher) Where(t *task.Task) Place {
-	shard, ok := d.Layout.ShardOf(t.JobID)
+	shard, ok := d.cfg.Layout.ShardOf(t.JobID)
 	if !ok {
 		return Store
 	}
-	p := d.Layout.Partition(shard)
-	f := Facts{Owned: d.Ownership.Owns(p)}
+	p := d.cfg.Layout.Partition(shard)
+	f := Facts{Owned: d.cfg.Ownership.Owns(p)}
 	var serves bool
-	if f.Until, serves = d.Scanner.Until(t.BizType, p); serves {
+	if f.Until, serves = d.cfg.Scanner.Until(t.BizType, p); serves {
 		f.Engine = Scan
-	} else if f.Until, serves = d.Timer.Until(t.BizType, p); serves {
+	} else if f.Until, serves = d.cfg.Timer.Until(t.BizType, p); serves {
 		f.Engine = Redis
 	}
 	return f.Where(t.ActionTime)
 }
-
-// Place passes pending tasks to the engines. Tasks that are in the queue of this node may be passed, too. It
-// may wait for Redis, for at most a tenth of a second.
-func (d *Dispatcher) Place(tasks ...task.Task) {
-	d.Scanner.Place(tasks...)
-	d.Timer.Place(tasks...)
-}
-
-// Confirm passes pending tasks that were stored some time ago to the redis engine, in case it has lost them. It may wait
-// as Place.
-func (d *Dispatcher) Confirm(tasks ...task.Task) { d.Timer.Confirm(tasks...) }
-
-// Forget makes the engines drop a task that is not pending any more, or is due later than before.
-func (d *Dispatcher) Forget(jobID uint64) { d.Timer.Forget(jobID) }
-
-// Finish is Forget for a task that is processed or cancelled.
-func (d *Dispatcher) Finish(jobID, bizType uint64) { d.Timer.Finish(jobID, bizType) }
