@@ -128,18 +128,13 @@ func (s *Service) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeO
 	if err != nil {
 		return api.Task{}, err
 	}
-	t, err := s.redrive(ctx, jobID, ifMatch, opts...)
+	t, err := s.change(ctx, s.moveOfDead(store.OperationRedrive, jobID), ifMatch, func(p Peer) (api.Task, error) {
+		return p.Redrive(ctx, jobID, opts...)
+	})
 	if err == nil && !IsForwarded(ctx) {
 		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: "redrive", Target: strconv.FormatUint(jobID, 10), Count: 1})
 	}
 	return t, err
-}
-
-func (s *Service) redrive(ctx context.Context, jobID uint64, ifMatch []string, opts ...api.ChangeOption) (api.Task, error) {
-	now, attempts := task.CeilMilli(s.cfg.Now()), 0
-	m := store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
-		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
-	return s.change(ctx, m, ifMatch, func(p Peer) (api.Task, error) { return p.Redrive(ctx, jobID, opts...) })
 }
 
 // change makes a move if this node owns the task; otherwise it asks the owner.

@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
@@ -70,30 +69,20 @@ const deadPage = 500
 
 // RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts those redriven before it.
 func (s *Service) RedriveDead(ctx context.Context, r api.DeadRequest) (api.Redriven, error) {
-	got, err := s.changeDead(ctx, store.OperationRedrive, r, func(jobID uint64) error {
-		_, err := s.redrive(ctx, jobID, nil)
-		return err
-	})
+	got, err := s.changeDead(ctx, store.OperationRedrive, r)
 	return api.Redriven{Matched: got.matched, Redriven: got.changed, Operation: got.operation}, err
 }
 
 // DiscardDead makes the matching dead tasks cancelled; they keep their last_error. After an error the result counts
-// those discarded before it. A dead task is in no queue, so any node may discard it.
+// those discarded before it.
 func (s *Service) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Discarded, error) {
-	got, err := s.changeDead(ctx, store.OperationDiscard, r, func(jobID uint64) error {
-		err := s.move(ctx, store.Move{JobID: jobID, From: task.Dead, To: task.Cancelled}, nil)
-		if err == nil {
-			s.cfg.Dispatch.Moved(dispatch.Change{JobID: jobID, Status: task.Cancelled})
-		}
-		return err
-	})
+	got, err := s.changeDead(ctx, store.OperationDiscard, r)
 	return api.Discarded{Matched: got.matched, Discarded: got.changed, Operation: got.operation}, err
 }
 
 // changeDead makes a change of the tasks that match, and writes it into the audit. With a rate it starts an operation, which goes on
 // without the caller, and without this node.
-func (s *Service) changeDead(ctx context.Context, action string, r api.DeadRequest,
-	change func(jobID uint64) error) (got changedDead, err error) {
+func (s *Service) changeDead(ctx context.Context, kind string, r api.DeadRequest) (got changedDead, err error) {
 	f, err := s.deadFilter(r.Which())
 	if err != nil {
 		return got, err
@@ -105,22 +94,21 @@ func (s *Service) changeDead(ctx context.Context, action string, r api.DeadReque
 		return got, err
 	}
 	if r.Rate > 0 && !r.DryRun {
-		return s.startOperation(ctx, action, r, f)
+		return s.startOperation(ctx, kind, r, f)
 	}
 	if got.matched, err = s.cfg.Store.CountDead(ctx, f); err != nil || r.DryRun {
 		return got, err
 	}
-	got.changed, err = s.changePages(ctx, f, got.matched, r.Limit, change)
+	got.changed, err = s.changePages(ctx, kind, f, got.matched, r.Limit)
 	if got.changed > 0 {
-		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: action, Target: r.BizType, Count: got.changed, Detail: detail(&r, 0)})
+		s.Record(ctx, store.AuditEntry{Actor: actorOf(ctx), Action: kind, Target: r.BizType, Count: got.changed, Detail: detail(&r, 0)})
 	}
 	return got, err
 }
 
 // changePages changes the first tasks that match, most of them or (0) all. Tasks that die meanwhile are left to another
 // call.
-func (s *Service) changePages(ctx context.Context, f store.DeadFilter, matched, most int,
-	change func(jobID uint64) error) (changed int, err error) {
+func (s *Service) changePages(ctx context.Context, kind string, f store.DeadFilter, matched, most int) (changed int, err error) {
 	left := matched
 	if most > 0 {
 		left = min(left, most)
@@ -130,7 +118,7 @@ func (s *Service) changePages(ctx context.Context, f store.DeadFilter, matched, 
 		if err != nil {
 			return changed, err
 		}
-		n, err := changeAll(page, change)
+		n, err := s.changePage(ctx, kind, page)
 		changed += n
 		if err != nil || next == 0 {
 			return changed, err
@@ -141,24 +129,34 @@ func (s *Service) changePages(ctx context.Context, f store.DeadFilter, matched, 
 	return changed, nil
 }
 
-// changeAll changes a page; its moves share commits.
-func changeAll(page []task.Task, change func(jobID uint64) error) (n int, err error) {
-	results := make(chan error, len(page))
-	for _, t := range page {
-		go func() { results <- change(t.JobID) }()
+// changePage changes dead tasks. A dead task is in no queue, so any node may change it. Those that another caller has changed are
+// left out.
+func (s *Service) changePage(ctx context.Context, kind string, page []task.Task) (n int, err error) {
+	moves := make([]store.Move, len(page))
+	for i := range page {
+		moves[i] = s.moveOfDead(kind, page[i].JobID)
 	}
-	for range page {
-		var conflict *task.ConflictError
-		switch e := <-results; {
-		case e == nil:
-			n++
-		case errors.As(e, &conflict), errors.Is(e, task.ErrNotFound):
-			// Another caller was faster.
-		default:
-			err = e
+	changes := make([]dispatch.Change, 0, len(page))
+	for i, m := range s.cfg.Store.MoveAll(ctx, moves) {
+		if m.Applied {
+			changes = append(changes, dispatch.Change{JobID: moves[i].JobID, Status: moves[i].To})
+		} else if m.Err != nil {
+			err = m.Err
 		}
 	}
+	n = len(changes)
+	s.cfg.Dispatch.Moved(changes...)
 	return n, err
+}
+
+// moveOfDead is the move of a dead task by a redrive or a discard.
+func (s *Service) moveOfDead(kind string, jobID uint64) store.Move {
+	if kind == store.OperationDiscard {
+		return store.Move{JobID: jobID, From: task.Dead, To: task.Cancelled}
+	}
+	now, attempts := task.CeilMilli(s.cfg.Now()), 0
+	return store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
+		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
 }
 
 // detail is the filter as JSON, with the operation if there is one; "" if there is none but the biz_type.

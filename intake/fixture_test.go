@@ -330,6 +330,17 @@ func (f *faults) Move(ctx context.Context, m store.Move) (bool, error) {
 	return applied, err
 }
 
+func (f *faults) MoveAll(ctx context.Context, moves []store.Move) []store.Moved {
+	if f.move == nil {
+		return f.Store.MoveAll(ctx, moves)
+	}
+	results := make([]store.Moved, len(moves))
+	for i := range moves {
+		results[i].Applied, results[i].Err = f.move(&moves[i])
+	}
+	return results
+}
+
 func (f *faults) Get(ctx context.Context, id uint64) (task.Task, error) {
 	if f.get != nil {
 		if err := f.get(id); err != nil {

@@ -34,6 +34,7 @@ type Store interface {
 	NewID(bizID uint64) uint64
 	InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
+	MoveAll(ctx context.Context, moves []store.Move) []store.Moved
 	Get(ctx context.Context, jobID uint64) (task.Task, error)
 	FailedRuns(ctx context.Context, jobID uint64) ([]task.FailedRun, error)
 	Load(ctx context.Context, jobIDs []uint64) ([]task.Task, error)
