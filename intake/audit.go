@@ -43,15 +43,18 @@ func (s *Service) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err 
 	if err != nil {
 		return p, err
 	}
-	f := store.AuditFilter{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: limit}
-	if f.After.At, f.After.Database, f.After.ID, err = api.ParseAuditCursor(q.Cursor); err != nil {
+	c, err := api.ParseCursor(api.CursorAudit, q.Cursor)
+	if err != nil {
 		return p, err
 	}
+	f := store.AuditFilter{Actor: q.Actor, Action: q.Action, From: q.From, To: q.To, Limit: limit,
+		After: store.AuditKey{At: c.At, Database: c.Part, ID: c.ID}}
 	list, next, err := s.cfg.Store.Audit(ctx, f)
 	if err != nil {
 		return p, err
 	}
-	p = api.AuditPage{Entries: make([]api.AuditEntry, len(list)), NextCursor: api.FormatAuditCursor(next.At, next.Database, next.ID)}
+	c.At, c.Part, c.ID = next.At, next.Database, next.ID
+	p = api.AuditPage{Entries: make([]api.AuditEntry, len(list)), NextCursor: c.Next(c.ID != 0)}
 	for i, e := range list {
 		p.Entries[i] = api.AuditEntry{At: api.Time(e.At), Actor: e.Actor, Action: e.Action, Target: e.Target, Count: e.Count, Detail: e.Detail}
 	}

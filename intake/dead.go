@@ -35,12 +35,13 @@ func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error
 	if err != nil {
 		return api.Page{}, err
 	}
-	after, _, err := api.ParseCursor(api.CursorDead, q.Cursor)
+	c, err := api.ParseCursor(api.CursorDead, q.Cursor)
 	if err != nil {
 		return api.Page{}, err
 	}
-	list, next, err := s.cfg.Store.ListDead(ctx, f, after, limit)
-	return s.page(list, api.FormatCursor(api.CursorDead, next, time.Time{}), err)
+	var list []task.Task
+	err = s.lane.read(ctx, func() (err error) { list, c.ID, err = s.cfg.Store.ListDead(ctx, f, c.ID, limit); return err })
+	return s.page(list, c.Next(c.ID != 0), err)
 }
 
 // DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
@@ -49,8 +50,9 @@ func (s *Service) DeadGroups(ctx context.Context, bizType string) (g api.DeadGro
 	if err != nil {
 		return g, err
 	}
-	groups, partial, err := s.cfg.Store.DeadGroups(ctx, id)
-	g = api.DeadGroups{Groups: make([]api.DeadGroup, len(groups)), Partial: partial}
+	var groups []store.DeadGroup
+	err = s.lane.read(ctx, func() (err error) { groups, g.Partial, err = s.cfg.Store.DeadGroups(ctx, id); return err })
+	g.Groups = make([]api.DeadGroup, len(groups))
 	for i, one := range groups {
 		g.Groups[i] = api.DeadGroup{BizType: s.Types().NameOf(one.BizType), Error: one.Error, Count: one.Count,
 			Oldest: api.Time(one.Oldest), Newest: api.Time(one.Newest), JobID: api.ID(one.JobID)}
@@ -96,7 +98,8 @@ func (s *Service) changeDead(ctx context.Context, kind string, r api.DeadRequest
 	if r.Rate > 0 && !r.DryRun {
 		return s.startOperation(ctx, kind, r, f)
 	}
-	if got.matched, err = s.cfg.Store.CountDead(ctx, f); err != nil || r.DryRun {
+	err = s.lane.read(ctx, func() (err error) { got.matched, err = s.cfg.Store.CountDead(ctx, f); return err })
+	if err != nil || r.DryRun {
 		return got, err
 	}
 	got.changed, err = s.changePages(ctx, kind, f, got.matched, r.Limit)
@@ -114,17 +117,20 @@ func (s *Service) changePages(ctx context.Context, kind string, f store.DeadFilt
 		left = min(left, most)
 	}
 	for after := uint64(0); left > 0; {
-		page, next, err := s.cfg.Store.ListDead(ctx, f, after, min(left, deadPage))
+		var page []task.Task
+		err = s.lane.read(ctx, func() (err error) {
+			page, after, err = s.cfg.Store.ListDead(ctx, f, after, min(left, deadPage))
+			return err
+		})
 		if err != nil {
 			return changed, err
 		}
 		n, err := s.changePage(ctx, kind, page)
 		changed += n
-		if err != nil || next == 0 {
+		if err != nil || after == 0 {
 			return changed, err
 		}
 		left -= len(page)
-		after = next
 	}
 	return changed, nil
 }

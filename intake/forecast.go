@@ -51,7 +51,13 @@ func (s *Service) Forecast(ctx context.Context, q api.AskForecast) (f api.Foreca
 	for i := range shards {
 		shards[i] = i
 	}
-	list, scale, exact, err := s.cfg.Store.Upcoming(ctx, shards, now, now.Add(span), cmp.Or(q.Rows, store.UpcomingRows))
+	var list []store.Upcoming
+	var scale float64
+	var exact bool
+	err = s.lane.read(ctx, func() (err error) {
+		list, scale, exact, err = s.cfg.Store.Upcoming(ctx, shards, now, now.Add(span), cmp.Or(q.Rows, store.UpcomingRows))
+		return err
+	})
 	if err != nil {
 		return f, err
 	}

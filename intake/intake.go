@@ -89,6 +89,7 @@ type Config struct {
 // Service serves requests. It is safe for concurrent use.
 type Service struct {
 	cfg     Config
+	lane    *lane
 	waiters *waiters
 	moving  sync.Map // by job_id of a first task that a submit moves: a channel that is closed when that is done
 }
@@ -110,8 +111,7 @@ func New(cfg Config) *Service {
 	if cfg.Puller == nil {
 		cfg.Puller = noPuller{}
 	}
-	cfg.Store = newLane(cfg.Store)
-	return &Service{cfg: cfg, waiters: newWaiters(cfg.Cluster.Peers)}
+	return &Service{cfg: cfg, lane: newLane(), waiters: newWaiters(cfg.Cluster.Peers)}
 }
 
 var _ api.Center = (*Service)(nil)

@@ -165,17 +165,19 @@ func (s *Service) list(ctx context.Context, q api.List, f store.Filter) (list []
 	if err != nil {
 		return nil, "", err
 	}
-	if f.After, f.AsOf, err = api.ParseCursor(api.CursorTasks, q.Cursor); err != nil {
+	c, err := api.ParseCursor(api.CursorTasks, q.Cursor)
+	if err != nil {
 		return nil, "", err
 	}
-	asOf := f.AsOf
+	f.After, f.AsOf = c.ID, c.AsOf
 	if f.After == 0 {
-		asOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
+		c.AsOf = task.CeilMilli(s.cfg.Now()) // as gmt_create is made
 	}
 	f.BizKey, f.Limit = bizKey, limit+1
 	if list, err = s.cfg.Store.List(ctx, bizID, f); len(list) > limit { // the one more shows that there is a next page
 		list = list[:limit]
-		next = api.FormatCursor(api.CursorTasks, list[limit-1].JobID, asOf)
+		c.ID = list[limit-1].JobID
+		next = c.Next(true)
 	}
 	return list, next, err
 }
@@ -220,8 +222,8 @@ func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 	if err != nil {
 		return api.Page{}, err
 	}
-	var after store.Place
-	if after.Shard, after.At, after.JobID, after.AsOf, err = api.ParsePlaceCursor(q.Cursor); err != nil {
+	c, err := api.ParseCursor(api.CursorAll, q.Cursor)
+	if err != nil {
 		return api.Page{}, err
 	}
 	if !q.To.IsZero() && !q.From.Before(q.To) {
@@ -230,12 +232,13 @@ func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 	if f.Failed && q.To.IsZero() {
 		f.To = s.lastRetry(f.BizType) // what is parked for longer has not failed
 	}
-	list, next, more, err := s.cfg.Store.Walk(ctx, f, after, limit)
-	cursor := ""
-	if more {
-		cursor = api.FormatPlaceCursor(next.Shard, next.At, next.JobID, next.AsOf)
-	}
-	return s.page(list, cursor, err)
+	after := store.Place{Shard: c.Part, At: c.At, JobID: c.ID, AsOf: c.AsOf}
+	var list []task.Task
+	var next store.Place
+	var more bool
+	err = s.lane.read(ctx, func() (err error) { list, next, more, err = s.cfg.Store.Walk(ctx, f, after, limit); return err })
+	c.Part, c.At, c.ID, c.AsOf = next.Shard, next.At, next.JobID, next.AsOf
+	return s.page(list, c.Next(more), err)
 }
 
 // page is a page of tasks as callers see them.
