@@ -167,14 +167,14 @@ type AuditEntry struct {
 	Detail string `json:"detail" doc:"More of the request, as JSON; may be empty." example:"{\"error\":\"is locked\"}"`
 }
 
-// Unanswered lists the questions for leases that a node has asked the asking one and that have no answer.
-type Unanswered struct {
-	Questions []ID `json:"questions" nullable:"false" doc:"The numbers of the questions." example:"[\"12\"]"`
-}
-
-// LimitsAnswer is what a node gives of its limits.
-type LimitsAnswer struct {
-	Grants []LimitGrant `json:"grants" nullable:"false" doc:"Of each business type that this node knows and that has limits."`
+// ExchangeAnswer is how a node is, and what it gives of its limits.
+type ExchangeAnswer struct {
+	Node       string       `json:"node,omitempty" doc:"Name of the node that answers." example:"node-1"`
+	Now        Time         `json:"now,omitzero" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
+	Grants     []LimitGrant `json:"grants" nullable:"false" doc:"Of each business type that was asked for, that this node knows and that has limits."`
+	Unanswered []ID         `json:"unanswered,omitempty" nullable:"false" doc:"The numbers of the questions for leases that this node has asked the asking one and that have no answer." example:"[\"12\"]"`
+	BizTypes   []BizType    `json:"biz_types,omitempty" nullable:"false" doc:"The business types and their load on this node, if detail was asked for."`
+	Pulse      *Pulse       `json:"pulse,omitempty" doc:"As in GET /v1/cluster/pulse, if detail was asked for."`
 }
 
 // LimitGrant is what a node gives, of one business type.

@@ -94,12 +94,13 @@ type RetryRequest struct {
 // MayBeEmpty marks a body that may be left out.
 func (RetryRequest) MayBeEmpty() {}
 
-// LimitsRequest asks another node for what it does not use of the limits of business types.
-type LimitsRequest struct {
-	_    struct{}   `additionalProperties:"false"`
-	From string     `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
-	Seq  int        `json:"seq" missing:"give a number that grows with each request" minimum:"1" doc:"Grows with each request of the process. One that is late is ignored."`
-	Asks []LimitAsk `json:"asks" missing:"give what to ask for" nullable:"false" minItems:"1" maxItems:"1000"`
+// ExchangeRequest asks another node how it is, and for what it does not use of the limits of business types.
+type ExchangeRequest struct {
+	_      struct{}   `additionalProperties:"false"`
+	From   string     `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
+	Seq    int        `json:"seq" missing:"give a number that grows with each request" minimum:"1" doc:"Grows with each request of the process that has asks. One that is late is ignored."`
+	Asks   []LimitAsk `json:"asks,omitempty" nullable:"false" maxItems:"1000" doc:"What the tasks of the asking node wait for."`
+	Detail bool       `json:"detail,omitempty" doc:"Asks for biz_types and pulse, too."`
 }
 
 // LimitAsk is what a node asks for, of one business type.

@@ -46,7 +46,6 @@ type App struct {
 	opts     options
 	registry *processor.Registry
 
-	peers      peerClocks
 	clock      *clock
 	layout     sharding.Layout
 	ids        *sharding.IDs
@@ -69,7 +68,6 @@ type App struct {
 	service    *intake.Service
 	readers    []*intakekafka.Reader
 	forward    *forward.Forwarder // nil: this node decides everything
-	loads      loads              // of the other nodes
 	console    *console.Console   // nil: there is none
 	metrics    *metrics.Metrics
 	spans      *otlp.Exporter  // nil: there is no collector

@@ -3,13 +3,11 @@ package app
 import (
 	"cmp"
 	"context"
-	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/intake"
-	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -30,23 +28,6 @@ func (a *App) bizTypeOfAll(ctx context.Context, b task.BizType) api.BizType {
 	return list[0]
 }
 
-const (
-	loadsFor    = time.Second            // the load of the other nodes is asked for again after this
-	loadsWithin = 500 * time.Millisecond // and not waited for longer
-)
-
-// loads are the last known loads of the other nodes. A node that does not answer counts as it last did, while it is a member.
-type loads struct {
-	mu     wait.Mutex // one caller asks, the others wait for its answers
-	asked  time.Time
-	byNode map[string]nodeLoad
-}
-
-type nodeLoad struct {
-	at       time.Time // of the answer
-	bizTypes []api.BizType
-}
-
 // addOthers adds the load of the other nodes.
 func (a *App) addOthers(ctx context.Context, list []api.BizType) {
 	if a.forward == nil || intake.IsForwarded(ctx) {
@@ -56,15 +37,11 @@ func (a *App) addOthers(ctx context.Context, list []api.BizType) {
 	for i := range list {
 		index[list[i].ID] = &list[i]
 	}
-	a.loads.mu.Lock()
-	defer a.loads.mu.Unlock()
-	if time.Since(a.loads.asked) >= loadsFor {
-		a.loads.byNode = a.askLoads(ctx, a.loads.byNode)
-		a.loads.asked = time.Now()
-	}
-	for _, load := range a.loads.byNode {
-		age := time.Since(load.at).Truncate(time.Millisecond).Seconds()
-		for _, b := range load.bizTypes {
+	a.forward.Detail(ctx)
+	for _, m := range a.forward.Others() {
+		v := a.forward.View(m.Name) // a node that does not answer counts as it last did, while it is a member
+		age := time.Since(v.Detailed).Truncate(time.Millisecond).Seconds()
+		for _, b := range v.Answer.BizTypes {
 			if sum := index[b.ID]; sum != nil {
 				addLoad(sum, b, age)
 			}
@@ -88,30 +65,4 @@ func addLoad(sum *api.BizType, b api.BizType, age float64) {
 	}
 	sum.LastError = cmp.Or(sum.LastError, b.LastError)
 	sum.Throttled = cmp.Or(sum.Throttled, b.Throttled)
-}
-
-// askLoads asks all other nodes at once.
-func (a *App) askLoads(ctx context.Context, last map[string]nodeLoad) map[string]nodeLoad {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadsWithin) // the answers are for other callers, too
-	defer cancel()
-	var mu sync.Mutex
-	var asks sync.WaitGroup
-	now := make(map[string]nodeLoad)
-	for _, m := range a.cluster.Members() {
-		if m.Name == a.node {
-			continue
-		}
-		asks.Go(func() {
-			list, err := a.forward.BizTypes(ctx, m)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				now[m.Name] = nodeLoad{time.Now(), list}
-			} else if before, ok := last[m.Name]; ok {
-				now[m.Name] = before
-			}
-		})
-	}
-	asks.Wait()
-	return now
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/timeoutcenter/toc/processor/webhook"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/redistimer"
 	"github.com/timeoutcenter/toc/scanner"
 	"github.com/timeoutcenter/toc/sharding"
@@ -250,4 +251,12 @@ func laneList(built map[uint64]builtLane) []*worker.Lane {
 		list = append(list, b.lane)
 	}
 	return list
+}
+
+func (a *App) newLimits(owned owners) *limits.Limits {
+	cfg := limits.Config{Partitions: a.layout.Partitions, Ownership: owned, Now: time.Now}
+	if a.cfg.Cluster.Provider == configs.ProviderConsul {
+		cfg.Gap = a.cfg.Cluster.Consul.TTL
+	}
+	return limits.New(cfg)
 }

@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/internal/logqueue"
-	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 const (
@@ -191,99 +189,14 @@ func (a *App) skews() (list []metrics.Skew) {
 	for addr, ahead := range a.redisSkews() {
 		list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: median(ahead)})
 	}
-	a.peers.mu.Lock()
-	defer a.peers.mu.Unlock()
-	for name, r := range a.peers.readings {
-		if time.Since(r.at) < stalePeer {
-			list = append(list, metrics.Skew{Of: ofNode, Name: name, Ahead: r.ahead})
+	for _, m := range a.forward.Others() {
+		v := a.forward.View(m.Name)
+		if theirs := v.Answer.Now.Time(); !v.Answer.Now.IsZero() && time.Since(v.Received) < staleReading {
+			least := a.clock.wall(v.Sent).Sub(theirs) - time.Millisecond // an answer has whole milliseconds
+			list = append(list, metrics.Skew{Of: ofNode, Name: m.Name, Ahead: nearest(least, a.clock.wall(v.Received).Sub(theirs))})
 		}
 	}
 	return list
-}
-
-// peerClocks are the last readings of the other nodes' clocks, by the node's name.
-type peerClocks struct {
-	mu       sync.Mutex
-	readings map[string]peerReading
-	silent   map[string]silence // the nodes that did not answer the last question
-}
-
-// silence is the time since when a node does not answer, by the first question, and its last error.
-type silence struct {
-	since time.Time
-	times int
-	err   error
-}
-
-type peerReading struct {
-	at    time.Time
-	ahead time.Duration
-}
-
-// The other nodes' clocks are read at this interval, and a reading counts for so long.
-const (
-	readPeersEvery = 5 * time.Second
-	stalePeer      = 3 * readPeersEvery
-)
-
-// watchPeerClocks reads the clocks of the other nodes until ctx ends.
-func (a *App) watchPeerClocks(ctx context.Context) error {
-	tick := wait.NewTicker(ctx, time.Second)
-	defer tick.Stop()
-	read := time.Time{}
-	for {
-		// A node without its share finds out soon whether those who hold it answer.
-		if d, _ := a.withoutShare(); d > 0 || time.Since(read) >= readPeersEvery {
-			read = time.Now()
-			a.readPeerClocks(ctx)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (a *App) readPeerClocks(ctx context.Context) {
-	readings, silent := make(map[string]peerReading), make(map[string]error)
-	asked := time.Now()
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	for _, m := range a.cluster.Members() {
-		if m.Name == a.node || m.Address == "" { // it has no HTTP API
-			continue
-		}
-		asking.Go(func() {
-			least, most, err := a.forward.Ahead(ctx, m)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				silent[m.Name] = err
-				return
-			}
-			own := a.clock.ahead()
-			readings[m.Name] = peerReading{time.Now(), nearest(least+own, most+own)}
-		})
-	}
-	asking.Wait()
-	a.peers.mu.Lock()
-	defer a.peers.mu.Unlock()
-	for name, r := range a.peers.readings {
-		if _, again := readings[name]; !again && time.Since(r.at) < stalePeer {
-			readings[name] = r
-		}
-	}
-	a.peers.readings = readings
-	before := a.peers.silent
-	a.peers.silent = make(map[string]silence, len(silent))
-	for name, err := range silent {
-		s, again := before[name]
-		if !again {
-			s.since = asked
-		}
-		a.peers.silent[name] = silence{s.since, s.times + 1, err}
-	}
 }
 
 // describeSkews names the clocks that differ by more than most, the worst first; "" if none does. most 0 names

@@ -3,9 +3,9 @@ package app
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
@@ -29,27 +29,31 @@ func (a *App) newConsole() *console.Console {
 // OfType implements console.Status.
 func (s status) OfType(b task.BizType) metrics.OfType { return s.metrics.OfType(b) }
 
-// pulsesWithin is how long Pulses waits for the other nodes.
-const pulsesWithin = time.Second
+// pulseFor is the age of a pulse from which on its node counts as one that does not answer.
+const pulseFor = 2 * time.Second
 
 // Pulses implements console.Status.
 func (s status) Pulses(ctx context.Context) []console.NodePulse {
-	ctx, cancel := context.WithTimeout(ctx, pulsesWithin)
-	defer cancel()
-	members := s.cluster.Members()
-	list := make([]console.NodePulse, len(members))
-	var asking sync.WaitGroup
-	for i, m := range members {
-		list[i] = console.NodePulse{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
-		if m.Name == s.node || s.forward == nil {
-			list[i].Pulse = s.Pulse(ctx)
-			continue
+	s.forward.Detail(ctx)
+	list := []console.NodePulse{}
+	for _, m := range s.cluster.Members() {
+		n := console.NodePulse{Name: m.Name, Address: m.Address, Partitions: m.Partitions}
+		switch v := s.forward.View(m.Name); {
+		case m.Name == s.node || s.forward == nil:
+			n.Pulse = s.Pulse(ctx)
+		case v.Silent != nil:
+			n.Err = v.Silent.Err
+		case v.Answer.Pulse == nil || time.Since(v.Detailed) > pulseFor:
+			n.Err = errNoPulse
+		default:
+			n.Pulse = *v.Answer.Pulse
 		}
-		asking.Go(func() { list[i].Pulse, list[i].Err = s.forward.Pulse(ctx, m) })
+		list = append(list, n)
 	}
-	asking.Wait()
 	return list
 }
+
+var errNoPulse = errors.New("it has not said lately how it is")
 
 // pulseEvery is the interval at which what was counted becomes part of a minute.
 const pulseEvery = 2 * time.Second

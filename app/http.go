@@ -18,7 +18,7 @@ func (a *App) httpServer() *http.Server {
 	}
 	handler := rest.New(rest.Config{
 		Console: pages,
-		Center:  a.service, Status: status{a}, Limits: lender{a}, Unanswered: a.forward.Unanswered, Tokens: a.httpTokens,
+		Center:  a.service, Status: status{a}, Nodes: nodes{a}, Tokens: a.httpTokens,
 		Peers: a.proof, Alone: a.forward == nil, Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Logger: log, Version: a.opts.version, Waiting: a.waitingFor,
 	})

@@ -32,15 +32,15 @@ func (a *App) unworked() (list []api.Unworked) {
 		if c.Lost() != "" { // it does not know the members of today
 			break
 		}
-		s, silent := a.silence(m.Name)
-		// One answer may be missed, except by a node that has nothing else to do.
-		if !silent || len(m.Partitions) == 0 || s.times < 2 && d == 0 {
+		s := a.forward.View(m.Name).Silent
+		// Some answers may be missed, except by a node that has nothing else to do.
+		if s == nil || len(m.Partitions) == 0 || time.Since(s.Since) < missedFor && d == 0 {
 			continue
 		}
 		list = append(list, api.Unworked{
 			Partitions: m.Partitions, Node: m.Name, Address: m.Address, Session: m.Session,
 			Reason: fmt.Sprintf("%s holds them and has not answered this node since %s (%v); if it is dead, they are free when its session ends, within %s of its last heartbeat; %s",
-				holder(m.Name, m.Address), s.since.UTC().Format(time.RFC3339), s.err, c.SessionEndsWithin(), endSession(m.Session)),
+				holder(m.Name, m.Address), s.Since.UTC().Format(time.RFC3339), s.Err, c.SessionEndsWithin(), endSession(m.Session)),
 		})
 	}
 	slices.SortFunc(list, func(a, b api.Unworked) int { return cmp.Compare(a.Node, b.Node) })
@@ -56,13 +56,8 @@ func endSession(session string) string {
 	return fmt.Sprintf("PUT /v1/session/destroy/%s at Consul ends it now", session)
 }
 
-// silence returns since when another node does not answer this one.
-func (a *App) silence(node string) (s silence, ok bool) {
-	a.peers.mu.Lock()
-	defer a.peers.mu.Unlock()
-	s, ok = a.peers.silent[node]
-	return s, ok
-}
+// missedFor is the time for which a node may not answer before the partitions that it holds are reported.
+const missedFor = 5 * time.Second
 
 // ownsNone is the text of /readyz about a node that owns no partitions although it should; "" if it owns some, should
 // own none, or gets them from living nodes in time.

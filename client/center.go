@@ -297,11 +297,6 @@ func (c *Client) BizTypes(ctx context.Context) ([]BizType, error) {
 	return out.BizTypes, err
 }
 
-// Pulse returns the state of a node and its work in the last hour, as nodes ask each other for their consoles.
-func (c *Client) Pulse(ctx context.Context) (api.Pulse, error) {
-	return get[api.Pulse](ctx, c, "/v1/cluster/pulse")
-}
-
 // Wake sends a node up to 1000 tasks in its partitions that are due soon, as
 // nodes do among themselves. It returns how many of them the node has queued.
 func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err error) {
@@ -313,16 +308,7 @@ func (c *Client) Wake(ctx context.Context, jobIDs []uint64) (taken int, err erro
 	return out.Taken, err
 }
 
-// ShareLimits asks a node for what it does not use of the limits of business types, as nodes do among themselves.
-func (c *Client) ShareLimits(ctx context.Context, r api.LimitsRequest) (api.LimitsAnswer, error) {
-	return post[api.LimitsAnswer](ctx, c, "/v1/cluster/limits", r)
-}
-
-// Unanswered asks a node which of its questions for leases to this node have no answer, as nodes do among themselves.
-func (c *Client) Unanswered(ctx context.Context) (questions []uint64, err error) {
-	out, err := get[api.Unanswered](ctx, c, "/v1/cluster/unanswered")
-	for _, q := range out.Questions {
-		questions = append(questions, uint64(q))
-	}
-	return questions, err
+// Exchange asks a node how it is and for what it does not use of the limits of business types, as nodes do among themselves.
+func (c *Client) Exchange(ctx context.Context, r api.ExchangeRequest) (api.ExchangeAnswer, error) {
+	return post[api.ExchangeAnswer](ctx, c, "/v1/cluster/limits", r)
 }

@@ -16,13 +16,10 @@ import (
 // node is another node of the cluster.
 type node struct {
 	*Forwarder
-	name    string
-	owner   *client.Client
-	waiter  *client.Client // the same, for requests that wait
-	failing atomic.Bool    // its last request was not answered
-	asked   atomic.Pointer[presence]
-
-	unanswered *unanswered // questions for leases; also of the same node at other addresses
+	name   string
+	peer   *peer // the same at other addresses
+	owner  *client.Client
+	waiter *client.Client // the same, for requests that wait
 
 	waiting atomic.Int64 // offers that are not being sent yet
 	offers  *groupcommit.Group[uint64]
@@ -30,11 +27,7 @@ type node struct {
 
 // newNode makes a node. The caller holds the lock.
 func newNode(f *Forwarder, name string, owner *client.Client) *node {
-	n := &node{Forwarder: f, name: name, owner: owner, unanswered: f.unanswered[name]}
-	if n.unanswered == nil {
-		n.unanswered = new(unanswered)
-		f.unanswered[name] = n.unanswered
-	}
+	n := &node{Forwarder: f, name: name, peer: f.peerLocked(name), owner: owner}
 	n.offers = groupcommit.New(intake.MaxWake, 1, n.send)
 	return n
 }
@@ -98,6 +91,7 @@ func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.D
 	defer n.inflight.Done()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	sent := time.Now()
 	said, err = call(bounded)
 	if notConnected(err) {
 		select {
@@ -108,7 +102,7 @@ func askWithin[T any](ctx context.Context, n *node, jobID uint64, timeout time.D
 	}
 	answered, err := n.answer(jobID, err)
 	if answered || ctx.Err() == nil { // if the caller left, the node is not to blame
-		n.recordAnswer(answered, err)
+		n.recordAnswer(answered, sent, err)
 	}
 	return said, err
 }
@@ -119,11 +113,12 @@ func notConnected(err error) bool {
 }
 
 // recordAnswer logs when a node stops answering, and when it answers again.
-func (n *node) recordAnswer(answered bool, err error) {
-	switch failed := n.failing.Swap(!answered); {
-	case !answered && !failed:
-		n.cfg.Logger.Warn("node does not answer; changes of its tasks are refused meanwhile", "node", n.name, "error", err)
-	case answered && failed:
+func (n *node) recordAnswer(answered bool, sent time.Time, err error) {
+	switch news := n.peer.recordSilence(answered, sent, err); {
+	case !news:
+	case answered:
 		n.cfg.Logger.Info("node answers again", "node", n.name)
+	default:
+		n.cfg.Logger.Warn("node does not answer; changes of its tasks are refused meanwhile", "node", n.name, "error", err)
 	}
 }

@@ -1,6 +1,6 @@
 // Package forward asks other nodes, over HTTP, by package client. A change that this node may not decide goes to the
-// owner of the partition, and the owner's answer comes back. Any node is asked for due tasks to lease, for unused units of
-// limits, for its clock and for its state.
+// owner of the partition, and the owner's answer comes back. Any node is asked for due tasks to lease. An exchange with another
+// node returns its clock, its state and a part of its limits; see View.
 //
 // A change is sent once. If the owner cannot decide, or its answer does not arrive, the result is a
 // task.ErrUnavailable: the change may or may not have been made. It is sent a second time only if there was no
@@ -26,6 +26,7 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/httppool"
 	"github.com/timeoutcenter/toc/internal/outside"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/sharding"
 )
@@ -61,10 +62,12 @@ type Forwarder struct {
 	waits     *httppool.Pool // of requests that wait for a task, one a business type: they must not keep the others out
 	inflight  sync.WaitGroup // requests and offers under way
 
-	mu         sync.Mutex
-	nodes      map[endpoint]*node
-	unanswered map[string]*unanswered // by node
-	closed     time.Time              // when Close was called; zero: it was not
+	detail wait.Mutex // of Detail
+
+	mu     sync.Mutex
+	nodes  map[endpoint]*node
+	peers  map[string]*peer // by the node's name
+	closed time.Time        // when Close was called; zero: it was not
 }
 
 var (
@@ -86,7 +89,7 @@ func New(cfg Config) *Forwarder {
 	}
 	waits := transport.Clone()
 	waits.MaxConnsPerHost = 0
-	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), unanswered: make(map[string]*unanswered),
+	return &Forwarder{cfg: cfg, nodes: make(map[endpoint]*node), peers: make(map[string]*peer),
 		transport: httppool.New(transport), waits: httppool.New(waits)}
 }
 
@@ -124,15 +127,28 @@ func (f *Forwarder) member(name string) (cluster.Member, bool) {
 
 // Peers are the other nodes.
 func (f *Forwarder) Peers() (list []intake.Peer) {
-	for _, m := range f.cfg.Cluster.Members() {
-		if m.Name == f.cfg.Node {
-			continue
-		}
+	for _, m := range f.Others() {
 		if n, err := f.node(m); err == nil {
 			list = append(list, n)
 		}
 	}
 	return list
+}
+
+func (f *Forwarder) peer(name string) *peer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.peerLocked(name)
+}
+
+// peerLocked is peer. The caller holds mu.
+func (f *Forwarder) peerLocked(name string) *peer {
+	p := f.peers[name]
+	if p == nil {
+		p = new(peer)
+		f.peers[name] = p
+	}
+	return p
 }
 
 // node returns another node of the cluster.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/task"
@@ -49,12 +48,7 @@ func (u *unanswered) remove(question uint64) {
 
 // Unanswered returns the questions for leases that this node has asked another one and that have no answer.
 func (f *Forwarder) Unanswered(node string) (questions []uint64) {
-	f.mu.Lock()
-	u := f.unanswered[node]
-	f.mu.Unlock()
-	if u == nil {
-		return nil
-	}
+	u := &f.peer(node).questions
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return slices.Sorted(maps.Keys(u.open))
@@ -67,13 +61,13 @@ func (n *node) Lease(ctx context.Context, bizType string, q api.AskLease) (api.L
 			return n.waiter.Lease(ctx, bizType, q)
 		})
 	}
-	question := n.unanswered.add()
+	question := n.peer.questions.add()
 	answer, err := askWithin(context.WithValue(ctx, questionKey{}, question), n, 0, n.cfg.Timeout,
 		func(ctx context.Context) (api.LeaseAnswer, error) {
 			return n.owner.Lease(ctx, bizType, q)
 		})
 	if !errors.Is(err, task.ErrUnavailable) {
-		n.unanswered.remove(question)
+		n.peer.questions.remove(question)
 	}
 	return answer, err
 }
@@ -100,44 +94,27 @@ func (f *Forwarder) Undelivered(node string, question uint64) func() bool {
 		if !there || known && m.Instance != before.Instance {
 			return true
 		}
-		is := f.presence(m)
-		return !is.answered || slices.Contains(is.unanswered, question)
+		answer, err := f.askLately(m)
+		return err != nil || slices.Contains(answer.Unanswered, api.ID(question))
 	}
 }
 
-// presence asks a node whether it is there, and for its questions without an answer. It is asked when a lease ends, and an answer that
-// is younger than the shortest lease is proof enough: it came after the lease was given. One that is silent is not asked again for a
-// second.
-func (f *Forwarder) presence(m cluster.Member) presence {
-	n, err := f.node(m)
-	if err != nil {
-		return presence{}
+// askLately returns the answer of a node in an exchange. It is asked when a lease ends, and an answer to a question that is younger
+// than the shortest lease is proof enough: it came after the lease was given.
+func (f *Forwarder) askLately(m cluster.Member) (api.ExchangeAnswer, error) {
+	switch v := f.View(m.Name); {
+	case v.hasFailed():
+		return api.ExchangeAnswer{}, errSilent
+	case time.Since(v.Sent) < intake.MinTTR:
+		return v.Answer, nil
 	}
-	if last := n.asked.Load(); last != nil && last.holds() {
-		return *last
-	}
-	now := presence{at: time.Now()}
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
-	now.unanswered, err = askMember(ctx, f, m, func(ctx context.Context, c *client.Client) ([]uint64, error) { return c.Unanswered(ctx) })
-	now.answered = err == nil
-	n.asked.Store(&now)
-	return now
+	return f.Exchange(ctx, m, f.question(false))
 }
 
-// answerWithin is how long the ends of leases wait for a node that is silent, once a second.
+// errSilent: the node did not answer lately, and is not asked again yet.
+var errSilent = errors.New("it did not answer just now")
+
+// answerWithin is how long the ends of leases wait for a node that is silent, once in the time askAgain.
 const answerWithin = 200 * time.Millisecond
-
-// presence is whether a node answered, and when it was asked.
-type presence struct {
-	at         time.Time
-	answered   bool
-	unanswered []uint64
-}
-
-func (p *presence) holds() bool {
-	if p.answered {
-		return time.Since(p.at) < intake.MinTTR
-	}
-	return time.Since(p.at) < time.Second
-}

@@ -38,8 +38,8 @@ func TestAQuestionWithoutAnAnswer(t *testing.T) {
 		said.Store("")
 		_, stop := network.Serve(t, "node-2:80", "http/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch {
-			case r.URL.Path == "/v1/cluster/unanswered":
-				_, _ = fmt.Fprintf(w, `{"questions":[%s]}`, said.Load())
+			case r.URL.Path == "/v1/cluster/limits":
+				_, _ = fmt.Fprintf(w, `{"unanswered":[%s]}`, said.Load())
 			case silent.Load() && strings.HasSuffix(r.URL.Path, "/lease"):
 				time.Sleep(time.Minute)
 			default:

@@ -30,15 +30,10 @@ type Status interface {
 	Pulse(ctx context.Context) api.Pulse
 }
 
-// Limits lends what this node does not use of the limits of business types; see limits.Limits.
-type Limits interface {
-	Share(r api.LimitsRequest) api.LimitsAnswer
-}
-
-type noLimits struct{}
-
-func (noLimits) Share(api.LimitsRequest) api.LimitsAnswer {
-	return api.LimitsAnswer{Grants: []api.LimitGrant{}}
+// Nodes answers the other nodes of the cluster.
+type Nodes interface {
+	// Exchange answers the node of that name.
+	Exchange(ctx context.Context, node string, r api.ExchangeRequest) api.ExchangeAnswer
 }
 
 // Observer receives the route of each request ("POST /v1/tasks"; "unknown" if there is
@@ -55,9 +50,8 @@ func (noObserver) Answered(string, int, time.Duration) {}
 type Config struct {
 	Center Center
 	Status Status
-	Limits Limits // defaults to none
-	// Unanswered lists the questions for leases that this node has asked another one and that have no answer. Nil: there is no other node.
-	Unanswered func(node string) []uint64
+	// Nodes answers the other nodes; it may be nil if Alone.
+	Nodes Nodes
 
 	// Tokens gives the bearer tokens that are let in. With at least one, every
 	// route but /healthz, /readyz and the documentation asks for one. None, or nil: everybody is let in.
@@ -99,9 +93,6 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	if c.Tokens == nil {
 		c.Tokens = func() []string { return nil }
-	}
-	if c.Limits == nil {
-		c.Limits = noLimits{}
 	}
 	if c.Observer == nil {
 		c.Observer = noObserver{}

@@ -312,7 +312,7 @@ func against(body any, given names) (faults []fault) {
 		if given.has("error") && body.Error == "" {
 			add("error", "is empty; leave it out for all")
 		}
-	case *api.LimitsRequest:
+	case *api.ExchangeRequest:
 		if !given.has("from") || body.From == "" || len(body.From) > maxFrom {
 			add("from", fmt.Sprintf("is missing, or longer than %d bytes; give the name of the process that asks", maxFrom))
 		}

@@ -247,18 +247,16 @@ var descriptions = map[string]description{
 			`"databases":[{"up":true}],"redis":true,"clocks":[{"of":"database","name":"0","ahead_seconds":0.002}]}`,
 		refusals: []int{422, 503},
 	},
-	"share-limits": {
-		tag: "center", summary: "Lend what a limit leaves", maxBody: 256 << 10,
-		text: "Between nodes, by a node's proof and by no token: a node whose tasks wait for rate_limit, max_running or catch_up asks the others for what they do not use. " +
-			"What is given counts against the node that gives it, so that all together stay within the limit.",
-		request: `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
-		answer:  `{"grants":[{"biz_type":"order_close","rate":3.25,"permits":3}]}`, refusals: []int{400, 401, 404, 413, 415, 422}, open: true,
-	},
-	"list-unanswered": {
-		tag: "center", summary: "List questions without an answer",
-		text: "Between nodes, by a node's proof and by no token: a node that has given leases to another one, which is to pass them on, asks it when they end. " +
-			"If the answer with the leases has not arrived, nobody has had them, and their end is no failed run.",
-		answer: `{"questions":["12","31"]}`, refusals: []int{401, 404, 422}, open: true,
+	"exchange": {
+		tag: "center", summary: "Exchange states and limits", maxBody: 256 << 10,
+		text: "Between nodes, by a node's proof and by no token: each node asks each other one once a second how it is. " +
+			"A node whose tasks wait for rate_limit, max_running or catch_up asks more often, for what the other one does not use. " +
+			"What is given counts against the node that gives it, so that all together stay within the limit. " +
+			"A node that has given leases to another one, which is to pass them on, asks it when they end: if the answer with the leases has not arrived, " +
+			"nobody has had them, and their end is no failed run.",
+		request:  `{"from":"node-2 5YX3QZ","seq":7,"asks":[{"biz_type":"order_close","rate":12.5,"permits":4,"held":2,"poor":true}]}`,
+		answer:   `{"node":"node-1","now":"2026-01-02T15:04:05.000Z","grants":[{"biz_type":"order_close","rate":3.25,"permits":3}],"unanswered":["12"]}`,
+		refusals: []int{400, 401, 404, 413, 415, 422}, open: true,
 	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,

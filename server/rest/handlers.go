@@ -413,20 +413,17 @@ func ambiguous(rawQuery string) error {
 	return nil
 }
 
-type unansweredInput struct {
+type exchangeInput struct {
+	body[api.ExchangeRequest]
 	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
 }
 
-func (a *handlers) unanswered(_ context.Context, in *unansweredInput) (api.Unanswered, error) {
+func (a *handlers) exchange(ctx context.Context, in *exchangeInput) (api.ExchangeAnswer, error) {
 	node, err := url.PathUnescape(in.Node)
 	if err != nil {
-		return api.Unanswered{}, task.Wrong(api.HeaderForwarded, "is not the escaped name of a node")
+		return api.ExchangeAnswer{}, task.Wrong(api.HeaderForwarded, "is not the escaped name of a node")
 	}
-	said := api.Unanswered{Questions: []api.ID{}}
-	for _, q := range a.cfg.Unanswered(node) {
-		said.Questions = append(said.Questions, api.ID(q))
-	}
-	return said, nil
+	return a.cfg.Nodes.Exchange(ctx, node, in.sent), nil
 }
 
 func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (api.Woken, error) {

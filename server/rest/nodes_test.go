@@ -2,6 +2,7 @@ package rest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -29,21 +30,29 @@ func TestWake(t *testing.T) {
 	require.Len(t, d.Woken, intake.MaxWake)
 }
 
-// shared answers with what it was asked.
-type shared struct{ asked api.LimitsRequest }
-
-func (s *shared) Share(r api.LimitsRequest) api.LimitsAnswer {
-	s.asked = r
-	return api.LimitsAnswer{Grants: []api.LimitGrant{{BizType: r.Asks[0].BizType, Rate: 1.5, Permits: 2}}}
+// exchanged answers with what it was asked.
+type exchanged struct {
+	node  string
+	asked api.ExchangeRequest
 }
 
-func TestNodesShareLimits(t *testing.T) {
-	s := &shared{}
-	h := rest.New(rest.Config{Center: newFakeCenter(t), Status: calm{}, Limits: s})
-	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`)
+func (e *exchanged) Exchange(_ context.Context, node string, r api.ExchangeRequest) api.ExchangeAnswer {
+	e.node, e.asked = node, r
+	return api.ExchangeAnswer{Node: "n1", Unanswered: []api.ID{7}, Grants: []api.LimitGrant{{BizType: "a", Rate: 1.5, Permits: 2}}}
+}
+
+func TestNodesExchange(t *testing.T) {
+	e := &exchanged{}
+	h := rest.New(rest.Config{Center: newFakeCenter(t), Status: calm{}, Nodes: e})
+	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`,
+		"Toc-Forwarded", "n%202")
 	require.Equal(t, 200, a.Code, a.Body)
-	require.Equal(t, api.LimitsRequest{From: "n2 X", Seq: 7, Asks: []api.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, s.asked)
-	require.JSONEq(t, `{"grants":[{"biz_type":"order_close","rate":1.5,"permits":2}]}`, a.Body.String())
+	require.Equal(t, api.ExchangeRequest{From: "n2 X", Seq: 7, Asks: []api.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, e.asked)
+	require.Equal(t, "n 2", e.node)
+	require.JSONEq(t, `{"node":"n1","grants":[{"biz_type":"a","rate":1.5,"permits":2}],"unanswered":["7"]}`, a.Body.String())
+	require.Equal(t, 200, call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":8,"detail":true}`).Code)
+	require.Equal(t, api.ExchangeRequest{From: "n2 X", Seq: 8, Detail: true}, e.asked)
+	require.Equal(t, 422, call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":8}`, "Toc-Forwarded", "%zz").Code)
 }
 
 // FuzzWake sends any body to POST /v1/cluster/wake: the desk is asked for exactly

@@ -62,7 +62,7 @@ func newFakeCenter(t testing.TB) *fakecenter.Center {
 
 // newFake is the API over a fake desk.
 func newFake(d *fakecenter.Center, with ...func(*rest.Config)) http.Handler {
-	cfg := rest.Config{Center: d, Status: failing{d}}
+	cfg := rest.Config{Center: d, Status: failing{d}, Nodes: &exchanged{}}
 	for _, w := range with {
 		w(&cfg)
 	}

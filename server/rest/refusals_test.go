@@ -243,7 +243,6 @@ func otherRefusals(jobID string) []refusal {
 		{"limits of nobody", "POST", "/v1/cluster/limits", `{"seq":1,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.from"}},
 		{"limits without a seq", "POST", "/v1/cluster/limits", `{"from":"n2 X","asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
 		{"limits of seq 0", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":0,"asks":[{"biz_type":"x"}]}`, 422, []string{"body.seq"}},
-		{"limits without asks", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1}`, 422, []string{"body.asks"}},
 		{"limits of a text", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":["x"]}`, 422, []string{"body.asks[0]"}},
 		{"limits with an unknown member", "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x","all":true}]}`, 422, []string{"body.asks[0].all"}},
 		{"settlement with a member twice", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"ack","do":"nack"}]}`, 422, []string{"body.settle[0].do"}},

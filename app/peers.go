@@ -1,0 +1,148 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/internal/wait"
+	"github.com/timeoutcenter/toc/queue/limits"
+)
+
+const (
+	// exchangeEvery is the interval of the exchanges with another node. While tasks wait for a limit it is limits.AskEvery.
+	exchangeEvery = time.Second
+	// silentAfter is how long a node must not have answered to count as silent for the limits.
+	silentAfter = 3 * limits.AskEvery
+)
+
+// exchanger exchanges with each other node; what they answer is in forward.View.
+type exchanger struct {
+	*App
+	from   string
+	asking sync.WaitGroup
+
+	mu    sync.Mutex
+	turns map[string]*turn // by node
+	seq   int
+}
+
+// turn is when a node is asked next.
+type turn struct {
+	busy   bool // it has not answered yet
+	next   time.Time
+	pauses wait.Backoff // since it does not answer
+	silent bool
+}
+
+// exchange asks each other node how it is, and for what it does not use of limits while tasks of this node wait for these. It ends with
+// ctx.
+func (a *App) exchange(ctx context.Context) error {
+	e := exchanger{App: a, from: a.node + " " + rand.Text(), turns: make(map[string]*turn)}
+	tick := time.NewTicker(limits.AskEvery)
+	defer tick.Stop()
+	for {
+		e.askAll(ctx)
+		select {
+		case <-tick.C:
+		case <-ctx.Done(): // the runs have ended: else the lenders would count what was borrowed until none could go on
+			e.asking.Wait()
+			e.limits.StopWaiting()
+			e.askAll(context.WithoutCancel(ctx))
+			e.asking.Wait()
+			return ctx.Err()
+		}
+	}
+}
+
+// askAll asks the nodes whose turn it is.
+func (e *exchanger) askAll(ctx context.Context) {
+	others := e.forward.Others()
+	e.limits.SetSilent(e.isSilent(others))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range others {
+		t := e.turns[m.Name]
+		if t == nil {
+			t = &turn{pauses: wait.Backoff{First: limits.AskEvery, Most: exchangeEvery}}
+			e.turns[m.Name] = t
+		}
+		isDue := time.Now().After(t.next)
+		if t.busy || t.silent && !isDue {
+			continue
+		}
+		asks := e.limits.Asks(m.Name, len(others)+1)
+		if len(asks) == 0 && !isDue {
+			continue
+		}
+		t.busy = true
+		e.seq++
+		r := api.ExchangeRequest{From: e.from, Seq: e.seq}
+		e.asking.Go(func() { e.ask(ctx, m, t, r, asks[:min(len(asks), limits.MaxAsks)]) })
+	}
+}
+
+// isSilent reports whether one of the nodes has not answered for some time.
+func (e *exchanger) isSilent(nodes []cluster.Member) bool {
+	for _, m := range nodes {
+		if s := e.forward.View(m.Name).Silent; s != nil && time.Since(s.Since) > silentAfter {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *exchanger) ask(ctx context.Context, m cluster.Member, t *turn, r api.ExchangeRequest, asks []limits.Ask) {
+	types, sent := e.catalog.Load(), time.Now()
+	for _, a := range asks {
+		if b, ok := types.ByID(a.BizType); ok {
+			r.Asks = append(r.Asks, api.LimitAsk{BizType: b.Name, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
+		}
+	}
+	answer, err := e.forward.Exchange(ctx, m, r)
+	var grants []limits.Grant // after an error the other node's part of the limits stays unused
+	for _, g := range answer.Grants {
+		if b, ok := types.ByName(g.BizType); ok {
+			grants = append(grants, limits.Grant{BizType: b.ID, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
+		}
+	}
+	e.limits.Granted(m.Name, sent, asks, grants)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.busy, t.silent, t.next = false, err != nil, sent.Add(exchangeEvery)
+	if t.silent {
+		t.next = time.Now().Add(t.pauses.Next())
+	} else {
+		t.pauses.Reset()
+	}
+}
+
+// nodes answers other nodes.
+type nodes struct{ *App }
+
+// Exchange implements rest.Nodes.
+func (n nodes) Exchange(ctx context.Context, node string, r api.ExchangeRequest) api.ExchangeAnswer {
+	types := n.catalog.Load()
+	answer := api.ExchangeAnswer{Node: n.node, Now: api.Time(n.clock.raw()), Grants: []api.LimitGrant{}}
+	for _, q := range n.forward.Unanswered(node) {
+		answer.Unanswered = append(answer.Unanswered, api.ID(q))
+	}
+	if r.Detail {
+		answer.BizTypes, answer.Pulse = n.BizTypes(), new(status(n).Pulse(ctx))
+	}
+	var asks []limits.Ask
+	for _, a := range r.Asks {
+		if b, ok := types.ByName(a.BizType); ok {
+			asks = append(asks, limits.Ask{BizType: b.ID, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
+		}
+	}
+	for _, g := range n.limits.Answer(r.From, r.Seq, asks) {
+		if b, ok := types.ByID(g.BizType); ok {
+			answer.Grants = append(answer.Grants, api.LimitGrant{BizType: b.Name, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
+		}
+	}
+	return answer
+}
