@@ -48,9 +48,8 @@ type Grant struct {
 
 // lending is what a business type has lent and borrowed.
 type lending struct {
-	ratePot, catchUpPot pot
-	loans               map[string]*loan // by borrower
-	debts               map[string]*debt // by lender
+	loans map[string]*loan // by borrower
+	debts map[string]*debt // by lender
 }
 
 // pot is the tokens that are set aside for poor askers.
@@ -74,18 +73,18 @@ func (p *pot) part(now time.Time) float64 {
 }
 
 // give answers an ask for tokens.
-func (p *pot) give(b *bucket, from string, want float64, poor bool, now time.Time) float64 {
+func (b *bucket) give(from string, want float64, poor bool, now time.Time) float64 {
 	if b.perSecond == 0 || !(want > 0) {
 		return 0
 	}
-	if poor && len(p.askers) < maxAskers {
+	if p := &b.aside; poor && len(p.askers) < maxAskers {
 		if p.askers == nil {
 			p.askers = map[string]time.Time{}
 		}
 		p.askers[from] = now
 	}
-	given := min(want, p.tokens)
-	p.tokens -= given
+	given := min(want, b.aside.tokens)
+	b.aside.tokens -= given
 	if now.Sub(b.short) > shortFor {
 		more := max(0, min(want-given, b.tokens))
 		b.tokens -= more
@@ -262,8 +261,8 @@ func (l *Limits) Answer(from string, seq int, asks []Ask) (grants []Grant) {
 		t.update(now)
 		grants = append(grants, Grant{
 			BizType: a.BizType,
-			Rate:    t.ratePot.give(&t.rate, from, a.Rate, a.Poor, now),
-			CatchUp: t.catchUpPot.give(&t.catchUp, from, a.CatchUp, a.Poor, now),
+			Rate:    t.rate.give(from, a.Rate, a.Poor, now),
+			CatchUp: t.catchUp.give(from, a.CatchUp, a.Poor, now),
 			Permits: t.lend(from, a, now),
 		})
 	}

@@ -11,7 +11,6 @@ package limits
 
 import (
 	"hash/fnv"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -60,7 +59,7 @@ type Limits struct {
 	changed uint64           // grows when terms change
 	looked  time.Time
 	taken   []time.Time    // by partition: when it was taken uncleanly; zero: cleanly
-	silent  bool           // another node does not answer
+	silent  time.Time      // since when another node does not answer; zero: all answer
 	asked   map[string]int // the last seq, by asker
 }
 
@@ -73,11 +72,16 @@ func New(cfg Config) *Limits {
 }
 
 // SetSilent says whether another node does not answer. It may be dead, so that its part of the rates is missing until others
-// have its partitions: what will be missed is made up for already.
+// have its partitions; see makeUp.
 func (l *Limits) SetSilent(silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.silent = silent
+	switch {
+	case !silent:
+		l.silent = time.Time{}
+	case l.silent.IsZero():
+		l.silent = l.cfg.Now()
+	}
 }
 
 // Type is the limits of one business type.
@@ -164,29 +168,34 @@ func (t *Type) update(now time.Time) {
 	if d := now.Sub(l.looked); d >= lookEvery || d < 0 {
 		l.look(now)
 	}
-	for b, lent := range map[*bucket]*pot{&t.rate: &t.ratePot, &t.catchUp: &t.catchUpPot} {
-		b.expect(l.silent, l.cfg.Gap)
-		b.accrue(now, lent)
+	more := 0.0
+	if now.Sub(l.silent) < 2*l.cfg.Gap { // of a gap twice as long as usual
+		more = makeUp
 	}
+	t.rate.accrue(now, more)
+	t.catchUp.accrue(now, more)
 	if t.changed == l.changed && (t.recount.IsZero() || now.Before(t.recount)) {
 		return
 	}
 	t.permits, t.recount = 0, time.Time{}
-	var units [2]int
-	total := [2]int{t.rate.units(l.cfg.Partitions), t.catchUp.units(l.cfg.Partitions)}
 	for p, term := range l.terms {
-		if term == 0 {
-			continue
+		if term != 0 {
+			t.addPermits(p, now)
 		}
-		for i, n := range total {
-			units[i] += t.unitsIn(n, p)
-		}
-		t.addPermits(p, now)
 	}
-	for i, b := range []*bucket{&t.rate, &t.catchUp} {
-		b.setShare(units[i], total[i], t.changed != 0 && l.lostOwners(now), l.cfg.Gap)
-	}
+	t.rate.share, t.catchUp.share = t.share(&t.rate), t.share(&t.catchUp)
 	t.changed = l.changed
+}
+
+// share is the part of the units of a rate that this node has.
+func (t *Type) share(b *bucket) float64 {
+	mine, all := 0, b.units(t.limits.cfg.Partitions)
+	for p, term := range t.limits.terms {
+		if term != 0 {
+			mine += t.unitsIn(all, p)
+		}
+	}
+	return float64(mine) / float64(max(1, all))
 }
 
 // unitsIn is how many of n units belong to a partition. The units are spread evenly over the partitions.
@@ -241,29 +250,24 @@ func (l *Limits) Withholds(partition int) bool {
 	return false
 }
 
-// lostOwners reports whether partitions were taken from a killed node just now.
-func (l *Limits) lostOwners(now time.Time) bool {
-	return slices.ContainsFunc(l.taken, func(at time.Time) bool { return !at.IsZero() && now.Sub(at) < time.Second })
-}
-
 // bucket is a token bucket. It fills at this node's share of the rate.
 type bucket struct {
 	perSecond float64 // of the whole cluster; 0: no limit
 	share     float64 // of this node, from 0 to 1
 	tokens    float64
 	filled    time.Time
-	// missed is what nobody ran while partitions had no owner. It is made up for slowly, so that the rate stays
-	// within a tenth of the limit even if the owner had run on.
-	missed float64
-	early  float64 // tokens for what a silent node may miss; they count as made up for
+	aside     pot // for nodes that ask
 
 	short   time.Time // when a token was last refused
 	waiting int       // tasks that waited then
 }
 
 const (
-	burst  = 0.1   // seconds of the rate that a bucket can hold
-	makeUp = 0.085 // part of the rate by which missed runs are made up for
+	// burst is the seconds of the rate that a bucket can hold.
+	burst = 0.1
+	// makeUp is the part of its rate that a node runs beyond it while another node is silent. So the cluster stays within a tenth of
+	// the limit, also if the other one runs on.
+	makeUp = 0.085
 )
 
 func (b *bucket) most() float64 { return max(1, b.perSecond*burst) }
@@ -276,32 +280,10 @@ func (b *bucket) units(partitions int) int {
 	return min(partitions, max(1, int(b.perSecond)))
 }
 
-func (b *bucket) setShare(units, total int, unclean bool, gap time.Duration) {
-	if total == 0 {
-		*b = bucket{}
-		return
-	}
-	share := float64(units) / float64(total)
-	if unclean && share > b.share {
-		b.missed += max(0, (share-b.share)*b.perSecond*gap.Seconds()-b.early)
-		b.early = 0
-	}
-	b.share = share
-}
-
-// expect adds to missed what this node can make up for while another one is silent.
-func (b *bucket) expect(silent bool, gap time.Duration) {
-	if !silent {
-		b.missed, b.early = max(0, b.missed-b.early), 0
-	} else if b.early == 0 {
-		b.early = b.share * b.perSecond * makeUp * 2 * gap.Seconds() // of a gap twice as long as usual
-		b.missed += b.early
-	}
-}
-
-// accrue adds the tokens of the time since the last call. A part is set aside for the nodes that ask.
-func (b *bucket) accrue(now time.Time, lent *pot) {
+// accrue adds the tokens of the time since the last call, and more of them by that part. A part is set aside for the nodes that ask.
+func (b *bucket) accrue(now time.Time, more float64) {
 	if b.perSecond == 0 {
+		*b = bucket{}
 		return
 	}
 	passed := min(now.Sub(b.filled).Seconds(), 1)
@@ -309,12 +291,9 @@ func (b *bucket) accrue(now time.Time, lent *pot) {
 	if passed <= 0 {
 		return
 	}
-	n := passed * b.perSecond * b.share
-	more := min(b.missed, n*makeUp)
-	b.missed -= more
-	n += more
-	set := lent.part(now) * n
-	lent.tokens = min(lent.tokens+set, b.most())
+	n := passed * b.perSecond * b.share * (1 + more)
+	set := b.aside.part(now) * n
+	b.aside.tokens = min(b.aside.tokens+set, b.most())
 	b.tokens = min(b.tokens+n-set, b.most())
 }
 
