@@ -1,6 +1,7 @@
 package api
 
 import (
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -169,20 +170,12 @@ type AuditEntry struct {
 
 // ExchangeAnswer is how a node is, and what it gives of its limits.
 type ExchangeAnswer struct {
-	Node       string       `json:"node,omitempty" doc:"Name of the node that answers." example:"node-1"`
-	Now        Time         `json:"now,omitzero" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
-	Grants     []LimitGrant `json:"grants" nullable:"false" doc:"Of each business type that was asked for, that this node knows and that has limits."`
-	Unanswered []ID         `json:"unanswered,omitempty" nullable:"false" doc:"The numbers of the questions for leases that this node has asked the asking one and that have no answer." example:"[\"12\"]"`
-	BizTypes   []BizType    `json:"biz_types,omitempty" nullable:"false" doc:"The business types and their load on this node, if detail was asked for."`
-	Pulse      *Pulse       `json:"pulse,omitempty" doc:"As in GET /v1/cluster/pulse, if detail was asked for."`
-}
-
-// LimitGrant is what a node gives, of one business type.
-type LimitGrant struct {
-	BizType string  `json:"biz_type" example:"order_close"`
-	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit, given away."`
-	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up, given away."`
-	Permits int     `json:"permits,omitempty" doc:"Permits of max_running under which runs may start now, of those held and asked for. They are lent for a second."`
+	Node       string         `json:"node,omitempty" doc:"Name of the node that answers." example:"node-1"`
+	Now        Time           `json:"now,omitzero" doc:"The clock of the node that answers. Nodes compare theirs by it." example:"2026-01-02T15:04:05.000Z"`
+	Grants     []limits.Grant `json:"grants" nullable:"false" doc:"Of each business type that was asked for, that this node knows and that has limits."`
+	Unanswered []ID           `json:"unanswered,omitempty" nullable:"false" doc:"The numbers of the questions for leases that this node has asked the asking one and that have no answer." example:"[\"12\"]"`
+	BizTypes   []BizType      `json:"biz_types,omitempty" nullable:"false" doc:"The business types and their load on this node, if detail was asked for."`
+	Pulse      *Pulse         `json:"pulse,omitempty" doc:"As in GET /v1/cluster/pulse, if detail was asked for."`
 }
 
 // Woken answers a wake.

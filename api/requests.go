@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/timeoutcenter/toc/queue/limits"
+)
 
 // The headers of a request that another node has forwarded. Its value marks it, so that it is not forwarded again: the name of that node,
 // escaped. A question for leases has a number, too. In the form of http.Header's keys.
@@ -96,21 +100,11 @@ func (RetryRequest) MayBeEmpty() {}
 
 // ExchangeRequest asks another node how it is, and for what it does not use of the limits of business types.
 type ExchangeRequest struct {
-	_      struct{}   `additionalProperties:"false"`
-	From   string     `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
-	Seq    int        `json:"seq" missing:"give a number that grows with each request" minimum:"1" doc:"Grows with each request of the process that has asks. One that is late is ignored."`
-	Asks   []LimitAsk `json:"asks,omitempty" nullable:"false" maxItems:"1000" doc:"What the tasks of the asking node wait for."`
-	Detail bool       `json:"detail,omitempty" doc:"Asks for biz_types and pulse, too."`
-}
-
-// LimitAsk is what a node asks for, of one business type.
-type LimitAsk struct {
-	BizType string  `json:"biz_type" example:"order_close"`
-	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit."`
-	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up."`
-	Permits int     `json:"permits,omitempty" doc:"Permits of max_running, more than held."`
-	Held    int     `json:"held,omitempty" doc:"Permits that the asked node has lent and that are still used."`
-	Poor    bool    `json:"poor,omitempty" doc:"The asking node's partitions have less than its fair part."`
+	_      struct{}     `additionalProperties:"false"`
+	From   string       `json:"from" minLength:"1" maxLength:"512" doc:"The process that asks; another one after each start." example:"node-2 5YX3QZ"`
+	Seq    int          `json:"seq" missing:"give a number that grows with each request" minimum:"1" doc:"Grows with each request of the process that has asks. One that is late is ignored."`
+	Asks   []limits.Ask `json:"asks,omitempty" nullable:"false" maxItems:"1000" doc:"What the tasks of the asking node wait for."`
+	Detail bool         `json:"detail,omitempty" doc:"Asks for biz_types and pulse, too."`
 }
 
 // WakeRequest names tasks that are due soon.

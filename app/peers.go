@@ -80,8 +80,8 @@ func (e *exchanger) askAll(ctx context.Context) {
 		}
 		t.busy = true
 		e.seq++
-		r := api.ExchangeRequest{From: e.from, Seq: e.seq}
-		e.asking.Go(func() { e.ask(ctx, m, t, r, asks[:min(len(asks), limits.MaxAsks)]) })
+		r := api.ExchangeRequest{From: e.from, Seq: e.seq, Asks: asks[:min(len(asks), limits.MaxAsks)]}
+		e.asking.Go(func() { e.ask(ctx, m, t, r) })
 	}
 }
 
@@ -95,21 +95,10 @@ func (e *exchanger) isSilent(nodes []cluster.Member) bool {
 	return false
 }
 
-func (e *exchanger) ask(ctx context.Context, m cluster.Member, t *turn, r api.ExchangeRequest, asks []limits.Ask) {
-	types, sent := e.catalog.Load(), time.Now()
-	for _, a := range asks {
-		if b, ok := types.ByID(a.BizType); ok {
-			r.Asks = append(r.Asks, api.LimitAsk{BizType: b.Name, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
-		}
-	}
+func (e *exchanger) ask(ctx context.Context, m cluster.Member, t *turn, r api.ExchangeRequest) {
+	sent := time.Now()
 	answer, err := e.forward.Exchange(ctx, m, r)
-	var grants []limits.Grant // after an error the other node's part of the limits stays unused
-	for _, g := range answer.Grants {
-		if b, ok := types.ByName(g.BizType); ok {
-			grants = append(grants, limits.Grant{BizType: b.ID, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
-		}
-	}
-	e.limits.Granted(m.Name, sent, asks, grants)
+	e.limits.Granted(m.Name, sent, r.Asks, answer.Grants) // after an error the other node's part of the limits stays unused
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t.busy, t.silent, t.next = false, err != nil, sent.Add(exchangeEvery)
@@ -125,24 +114,12 @@ type nodes struct{ *App }
 
 // Exchange implements rest.Nodes.
 func (n nodes) Exchange(ctx context.Context, node string, r api.ExchangeRequest) api.ExchangeAnswer {
-	types := n.catalog.Load()
-	answer := api.ExchangeAnswer{Node: n.node, Now: api.Time(n.clock.raw()), Grants: []api.LimitGrant{}}
+	answer := api.ExchangeAnswer{Node: n.node, Now: api.Time(n.clock.raw()), Grants: n.limits.Answer(r.From, r.Seq, r.Asks)}
 	for _, q := range n.forward.Unanswered(node) {
 		answer.Unanswered = append(answer.Unanswered, api.ID(q))
 	}
 	if r.Detail {
 		answer.BizTypes, answer.Pulse = n.BizTypes(), new(status(n).Pulse(ctx))
-	}
-	var asks []limits.Ask
-	for _, a := range r.Asks {
-		if b, ok := types.ByName(a.BizType); ok {
-			asks = append(asks, limits.Ask{BizType: b.ID, Rate: a.Rate, CatchUp: a.CatchUp, Permits: a.Permits, Held: a.Held, Poor: a.Poor})
-		}
-	}
-	for _, g := range n.limits.Answer(r.From, r.Seq, asks) {
-		if b, ok := types.ByID(g.BizType); ok {
-			answer.Grants = append(answer.Grants, api.LimitGrant{BizType: b.Name, Rate: g.Rate, CatchUp: g.CatchUp, Permits: g.Permits})
-		}
 	}
 	return answer
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -29,7 +30,7 @@ func TestExchange(t *testing.T) {
 	before := time.Now()
 	answer, err := exchange()
 	require.NoError(t, err)
-	require.Equal(t, []api.LimitGrant{{BizType: "a", Permits: 2}}, answer.Grants)
+	require.Equal(t, []limits.Grant{{BizType: "a", Permits: 2}}, answer.Grants)
 	v := f.View("n2")
 	require.Equal(t, answer, v.Answer)
 	require.Nil(t, v.Silent)

@@ -30,46 +30,20 @@ const (
 
 // Ask is what a node asks another one for, of one business type.
 type Ask struct {
-	BizType uint64
-	Rate    float64 // tokens wanted
-	CatchUp float64 // tokens wanted
-	Permits int     // permits wanted, more than Held
-	Held    int     // permits lent by the other one and still used
-	Poor    bool    // the asker's partitions have less than its fair part
+	BizType string  `json:"biz_type" example:"order_close"`
+	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit."`
+	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up."`
+	Permits int     `json:"permits,omitempty" doc:"Permits of max_running, more than held."`
+	Held    int     `json:"held,omitempty" doc:"Permits that the asked node has lent and that are still used."`
+	Poor    bool    `json:"poor,omitempty" doc:"The asking node's partitions have less than its fair part."`
 }
 
-// Grant is what the asked node gives.
+// Grant is what a node gives, of one business type.
 type Grant struct {
-	BizType uint64
-	Rate    float64 // tokens given away
-	CatchUp float64
-	Permits int // lent in all; it may be less than Held: then no run starts under the rest
-}
-
-// lending is what a business type has lent and borrowed.
-type lending struct {
-	loans map[string]*loan // by borrower
-	debts map[string]*debt // by lender
-}
-
-// pot is the tokens that are set aside for poor askers.
-type pot struct {
-	tokens float64
-	askers map[string]time.Time
-}
-
-// part is the part of the new tokens that goes to the pot.
-func (p *pot) part(now time.Time) float64 {
-	if len(p.askers) == 0 {
-		return 0
-	}
-	for name, at := range p.askers {
-		if now.Sub(at) > askingFor {
-			delete(p.askers, name)
-		}
-	}
-	n := float64(len(p.askers))
-	return n / (n + 1)
+	BizType string  `json:"biz_type" example:"order_close"`
+	Rate    float64 `json:"rate,omitempty" doc:"Starts under rate_limit, given away."`
+	CatchUp float64 `json:"catch_up,omitempty" doc:"Starts under catch_up, given away."`
+	Permits int     `json:"permits,omitempty" doc:"Permits of max_running under which runs may start now, of those held and asked for. They are lent for a second."`
 }
 
 // give answers an ask for tokens.
@@ -77,14 +51,14 @@ func (b *bucket) give(from string, want float64, poor bool, now time.Time) float
 	if b.perSecond == 0 || !(want > 0) {
 		return 0
 	}
-	if p := &b.aside; poor && len(p.askers) < maxAskers {
-		if p.askers == nil {
-			p.askers = map[string]time.Time{}
+	if poor && len(b.poor) < maxAskers {
+		if b.poor == nil {
+			b.poor = make(map[string]time.Time)
 		}
-		p.askers[from] = now
+		b.poor[from] = now
 	}
-	given := min(want, b.aside.tokens)
-	b.aside.tokens -= given
+	given := min(want, b.aside)
+	b.aside -= given
 	if now.Sub(b.short) > shortFor {
 		more := max(0, min(want-given, b.tokens))
 		b.tokens -= more
@@ -180,13 +154,13 @@ func (l *Limits) Asks(lender string, nodes int) (list []Ask) {
 	now := l.cfg.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for id, t := range l.types {
+	for _, t := range l.types {
 		d := t.debts[lender]
 		if !t.isShort(now) && d == nil {
 			continue
 		}
 		t.update(now)
-		a := Ask{BizType: id, Rate: t.rate.want(now), CatchUp: t.catchUp.want(now)}
+		a := Ask{BizType: t.name, Rate: t.rate.want(now), CatchUp: t.catchUp.want(now)}
 		a.Poor = a.Rate > 0 && t.rate.share*float64(nodes) < 1 || a.CatchUp > 0 && t.catchUp.share*float64(nodes) < 1
 		if t.maxRunning > 0 {
 			t.askPermits(&a, d, nodes, now)
@@ -242,19 +216,19 @@ func (l *Limits) StopWaiting() {
 }
 
 // Answer answers another node. Asks that come out of order are ignored; seq grows with each.
-func (l *Limits) Answer(from string, seq int, asks []Ask) (grants []Grant) {
-	now := l.cfg.Now()
+func (l *Limits) Answer(from string, seq int, asks []Ask) []Grant {
+	now, grants := l.cfg.Now(), []Grant{}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if seq <= l.asked[from] {
-		return nil
+	if len(asks) == 0 || seq <= l.asked[from] {
+		return grants
 	}
 	if len(l.asked) == maxAskers {
 		clear(l.asked)
 	}
 	l.asked[from] = seq
 	for _, a := range asks {
-		t := l.types[a.BizType]
+		t := l.names[a.BizType]
 		if t == nil {
 			continue
 		}
@@ -312,7 +286,7 @@ func (l *Limits) Granted(lender string, sent time.Time, asks []Ask, grants []Gra
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, g := range grants {
-		t := l.types[g.BizType]
+		t := l.names[g.BizType]
 		i := slices.IndexFunc(asks, func(a Ask) bool { return a.BizType == g.BizType })
 		if t == nil || i < 0 {
 			continue

@@ -11,6 +11,7 @@ package limits
 
 import (
 	"hash/fnv"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -54,6 +55,7 @@ type Limits struct {
 
 	mu      sync.Mutex
 	types   map[uint64]*Type
+	names   map[string]*Type // the same
 	known   map[uint64]*Type // also of types that have no limits now: their runs and loans last longer
 	terms   []uint64         // by partition, as of the last look
 	changed uint64           // grows when terms change
@@ -87,7 +89,7 @@ func (l *Limits) SetSilent(silent bool) {
 // Type is the limits of one business type.
 type Type struct {
 	limits     *Limits
-	id         uint64
+	name       string
 	first      int // the partition of the first unit
 	changed    uint64
 	timeout    time.Duration
@@ -101,14 +103,16 @@ type Type struct {
 	waiting  int       // tasks that waited at the last refusal of a permit
 	short    time.Time // when a permit was last refused
 	throttle map[Kind]uint64
-	lending
+
+	loans map[string]*loan // by borrower
+	debts map[string]*debt // by lender
 }
 
 // SetTypes replaces the business types. A type that comes back still has its runs and loans.
 func (l *Limits) SetTypes(types []task.BizType) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.types = make(map[uint64]*Type)
+	l.types, l.names = make(map[uint64]*Type), make(map[string]*Type)
 	for _, b := range types {
 		if !b.IsLimited() {
 			continue
@@ -117,12 +121,12 @@ func (l *Limits) SetTypes(types []task.BizType) {
 		if t == nil {
 			h := fnv.New32a()
 			_, _ = h.Write([]byte(strconv.FormatUint(b.ID, 10)))
-			t = &Type{limits: l, id: b.ID, first: int(h.Sum32() % uint32(l.cfg.Partitions)), throttle: map[Kind]uint64{}}
+			t = &Type{limits: l, first: int(h.Sum32() % uint32(l.cfg.Partitions)), throttle: map[Kind]uint64{}}
 			l.known[b.ID] = t
 		}
-		t.timeout, t.maxRunning, t.changed = b.Timeout, b.MaxRunning, 0
+		t.name, t.timeout, t.maxRunning, t.changed = b.Name, b.Timeout, b.MaxRunning, 0
 		t.rate.perSecond, t.catchUp.perSecond = float64(b.RateLimit), float64(b.CatchUp)
-		l.types[b.ID] = t
+		l.types[b.ID], l.names[b.Name] = t, t
 	}
 }
 
@@ -136,12 +140,9 @@ func (l *Limits) Of(bizType uint64) *Type {
 	return l.types[bizType]
 }
 
-const (
-	// lookEvery is the interval at which the partitions of this node are looked through.
-	lookEvery = 50 * time.Millisecond
-	// pollEvery bounds how long a refused caller waits: partitions and loans may have come meanwhile.
-	pollEvery = 50 * time.Millisecond
-)
+// lookEvery is the interval at which the partitions of this node are looked through. It bounds how long a refused caller waits, since
+// partitions and loans may have come.
+const lookEvery = 50 * time.Millisecond
 
 // look records which partitions this node owns.
 func (l *Limits) look(now time.Time) {
@@ -165,7 +166,7 @@ func (l *Limits) look(now time.Time) {
 // update brings the shares and buckets up to date.
 func (t *Type) update(now time.Time) {
 	l := t.limits
-	if d := now.Sub(l.looked); d >= lookEvery || d < 0 {
+	if now.Sub(l.looked) >= lookEvery {
 		l.look(now)
 	}
 	more := 0.0
@@ -183,19 +184,19 @@ func (t *Type) update(now time.Time) {
 			t.addPermits(p, now)
 		}
 	}
-	t.rate.share, t.catchUp.share = t.share(&t.rate), t.share(&t.catchUp)
+	t.rate.share, t.catchUp.share = t.share(t.rate.perSecond), t.share(t.catchUp.perSecond)
 	t.changed = l.changed
 }
 
-// share is the part of the units of a rate that this node has.
-func (t *Type) share(b *bucket) float64 {
-	mine, all := 0, b.units(t.limits.cfg.Partitions)
+// share is the part of a rate that this node has. A partition alone has a rate of 1 a second or more.
+func (t *Type) share(perSecond float64) float64 {
+	mine, all := 0, min(t.limits.cfg.Partitions, max(1, int(perSecond)))
 	for p, term := range t.limits.terms {
 		if term != 0 {
 			mine += t.unitsIn(all, p)
 		}
 	}
-	return float64(mine) / float64(max(1, all))
+	return float64(mine) / float64(all)
 }
 
 // unitsIn is how many of n units belong to a partition. The units are spread evenly over the partitions.
@@ -256,7 +257,9 @@ type bucket struct {
 	share     float64 // of this node, from 0 to 1
 	tokens    float64
 	filled    time.Time
-	aside     pot // for nodes that ask
+
+	aside float64              // tokens that are set aside for poor nodes that ask
+	poor  map[string]time.Time // when each of them asked last
 
 	short   time.Time // when a token was last refused
 	waiting int       // tasks that waited then
@@ -272,14 +275,6 @@ const (
 
 func (b *bucket) most() float64 { return max(1, b.perSecond*burst) }
 
-// units is the number of units of the rate: one partition alone has a rate of 1 a second.
-func (b *bucket) units(partitions int) int {
-	if b.perSecond == 0 {
-		return 0
-	}
-	return min(partitions, max(1, int(b.perSecond)))
-}
-
 // accrue adds the tokens of the time since the last call, and more of them by that part. A part is set aside for the nodes that ask.
 func (b *bucket) accrue(now time.Time, more float64) {
 	if b.perSecond == 0 {
@@ -292,8 +287,10 @@ func (b *bucket) accrue(now time.Time, more float64) {
 		return
 	}
 	n := passed * b.perSecond * b.share * (1 + more)
-	set := b.aside.part(now) * n
-	b.aside.tokens = min(b.aside.tokens+set, b.most())
+	maps.DeleteFunc(b.poor, func(_ string, asked time.Time) bool { return now.Sub(asked) > askingFor })
+	askers := float64(len(b.poor))
+	set := n * askers / (askers + 1)
+	b.aside = min(b.aside+set, b.most())
 	b.tokens = min(b.tokens+n-set, b.most())
 }
 
@@ -301,9 +298,9 @@ func (b *bucket) accrue(now time.Time, more float64) {
 func (b *bucket) refuse(now time.Time, waiting int) time.Duration {
 	b.short, b.waiting = now, waiting
 	if perSecond := b.perSecond * b.share; perSecond > 0 {
-		return min(pollEvery, max(time.Millisecond, time.Duration((1-b.tokens)/perSecond*float64(time.Second))))
+		return min(lookEvery, max(time.Millisecond, time.Duration((1-b.tokens)/perSecond*float64(time.Second))))
 	}
-	return pollEvery
+	return lookEvery
 }
 
 // Take takes leave for the start of up to most of waiting tasks, and returns for how many. late says that they belong to
@@ -316,7 +313,7 @@ func (t *Type) Take(most, waiting int, late bool) (n int, by Kind, wait time.Dur
 	if t.maxRunning > 0 {
 		if most = min(most, t.freePermits(now)); most <= 0 {
 			t.short, t.waiting = now, waiting
-			return t.refused(Running, pollEvery)
+			return t.refused(Running, lookEvery)
 		}
 	}
 	if t.rate.perSecond > 0 {

@@ -63,7 +63,7 @@ func plenty() int { return 1000 }
 func none() int { return 0 }
 
 func newCluster(t *testing.T, nodes int, biz task.BizType) *cluster {
-	biz.ID = orders
+	biz.ID, biz.Name = orders, "orders"
 	c := &cluster{T: t, biz: biz, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), random: rand.New(rand.NewPCG(1, 2))}
 	for range nodes {
 		n := &node{cluster: c, waiting: plenty, takes: 20 * time.Millisecond}

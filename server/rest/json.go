@@ -131,8 +131,8 @@ func read(field any, value []byte) error {
 		return nil
 	case *[]api.ID:
 		return readList(field, value, intake.MaxWake, "ids", "requests", (*api.ID).UnmarshalJSON)
-	case *[]api.LimitAsk:
-		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[api.LimitAsk])
+	case *[]limits.Ask:
+		return readList(field, value, limits.MaxAsks, "asks", "requests", firstFault[limits.Ask])
 	case *[]api.Settlement:
 		return readList(field, value, intake.MaxSettle, "settlements", "requests", firstFault[api.Settlement])
 	case *[]batchItem:

@@ -14,6 +14,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake"
+	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/server/rest"
 )
 
@@ -38,7 +39,7 @@ type exchanged struct {
 
 func (e *exchanged) Exchange(_ context.Context, node string, r api.ExchangeRequest) api.ExchangeAnswer {
 	e.node, e.asked = node, r
-	return api.ExchangeAnswer{Node: "n1", Unanswered: []api.ID{7}, Grants: []api.LimitGrant{{BizType: "a", Rate: 1.5, Permits: 2}}}
+	return api.ExchangeAnswer{Node: "n1", Unanswered: []api.ID{7}, Grants: []limits.Grant{{BizType: "a", Rate: 1.5, Permits: 2}}}
 }
 
 func TestNodesExchange(t *testing.T) {
@@ -47,7 +48,7 @@ func TestNodesExchange(t *testing.T) {
 	a := call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":7,"asks":[{"biz_type":"order_close","rate":2.5,"held":1,"permits":3,"poor":true}]}`,
 		"Toc-Forwarded", "n%202")
 	require.Equal(t, 200, a.Code, a.Body)
-	require.Equal(t, api.ExchangeRequest{From: "n2 X", Seq: 7, Asks: []api.LimitAsk{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, e.asked)
+	require.Equal(t, api.ExchangeRequest{From: "n2 X", Seq: 7, Asks: []limits.Ask{{BizType: "order_close", Rate: 2.5, Held: 1, Permits: 3, Poor: true}}}, e.asked)
 	require.Equal(t, "n 2", e.node)
 	require.JSONEq(t, `{"node":"n1","grants":[{"biz_type":"a","rate":1.5,"permits":2}],"unanswered":["7"]}`, a.Body.String())
 	require.Equal(t, 200, call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":8,"detail":true}`).Code)
