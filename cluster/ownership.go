@@ -12,17 +12,21 @@ import (
 // Its partitions may depend on leases, which are renewed while the locks behind them are known to be held. When
 // a lease runs out, none of its partitions is owned, even if no goroutine runs. A renewal brings them back.
 type Ownership struct {
-	mu       sync.RWMutex
-	owned    []bool
-	terms    []uint64    // by partition: how often it was taken
-	unclean  []time.Time // by partition: when its last term began, if starts of the owner before may be unsettled
-	taken    []time.Time // by partition: when its last term began
-	fromDead []bool      // by partition: the owner before that did not hand it over
-	watchers []wait.Signal
+	mu         sync.RWMutex
+	partitions []tenure
+	watchers   []wait.Signal
+	leases     []lease
+	clock      func() instant
+}
 
-	leases  []lease
-	leaseOf []int // by partition
-	clock   func() instant
+// tenure is what this node has of a partition, or had last.
+type tenure struct {
+	owned    bool
+	term     uint64    // how often it was taken
+	taken    time.Time // when its last term began
+	fromDead bool      // the owner before that did not hand it over
+	unclean  time.Time // taken, if starts of the owner before may be unsettled
+	lease    int
 }
 
 // lease covers some partitions.
@@ -35,13 +39,9 @@ type lease struct {
 
 // newOwnership makes an empty Ownership; leaseOf returns the lease of a partition.
 func newOwnership(partitions, leases int, leaseOf func(partition int) int) *Ownership {
-	o := &Ownership{
-		owned: make([]bool, partitions), terms: make([]uint64, partitions),
-		unclean: make([]time.Time, partitions), taken: make([]time.Time, partitions), fromDead: make([]bool, partitions),
-		leases: make([]lease, leases), leaseOf: make([]int, partitions), clock: now,
-	}
-	for p := range o.leaseOf {
-		o.leaseOf[p] = leaseOf(p)
+	o := &Ownership{partitions: make([]tenure, partitions), leases: make([]lease, leases), clock: now}
+	for p := range o.partitions {
+		o.partitions[p].lease = leaseOf(p)
 	}
 	return o
 }
@@ -54,10 +54,11 @@ func (o *Ownership) Owns(partition int) bool { return o.Term(partition) != 0 }
 func (o *Ownership) Term(partition int) uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] || !o.isLiveLocked(o.leaseOf[partition]) {
+	p := &o.partitions[partition]
+	if !p.owned || !o.isLiveLocked(p.lease) {
 		return 0
 	}
-	return o.terms[partition]
+	return p.term
 }
 
 // TakenUncleanly reports whether starts of an earlier owner of the partition may be unrecorded. This is so if
@@ -67,11 +68,11 @@ func (o *Ownership) Term(partition int) uint64 {
 func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] {
+	p := &o.partitions[partition]
+	if !p.owned {
 		return time.Time{}, false
 	}
-	at = o.unclean[partition]
-	return at, !at.IsZero()
+	return p.unclean, !p.unclean.IsZero()
 }
 
 // Taken returns when this node took a partition, in the present term, and whether that was from an owner that did not hand it over.
@@ -79,10 +80,11 @@ func (o *Ownership) TakenUncleanly(partition int) (at time.Time, ok bool) {
 func (o *Ownership) Taken(partition int) (at time.Time, fromDead bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	if !o.owned[partition] {
+	p := &o.partitions[partition]
+	if !p.owned {
 		return time.Time{}, false
 	}
-	return o.taken[partition], o.fromDead[partition]
+	return p.taken, p.fromDead
 }
 
 // Settled records that a partition was taken uncleanly in this term and no task that was due by then is pending
@@ -90,8 +92,8 @@ func (o *Ownership) Taken(partition int) (at time.Time, fromDead bool) {
 func (o *Ownership) Settled(partition int, term uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.owned[partition] && o.terms[partition] == term {
-		o.unclean[partition] = time.Time{}
+	if p := &o.partitions[partition]; p.owned && p.term == term {
+		p.unclean = time.Time{}
 	}
 }
 
@@ -100,7 +102,7 @@ func (o *Ownership) unsettle(partitions []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range partitions {
-		o.unclean[p] = time.Now()
+		o.partitions[p].unclean = time.Now()
 	}
 }
 
@@ -109,20 +111,20 @@ func (o *Ownership) unsettle(partitions []int) {
 func (o *Ownership) isUnsettled(partition int) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return !o.unclean[partition].IsZero()
+	return !o.partitions[partition].unclean.IsZero()
 }
 
 // Owned lists this node's partitions.
 func (o *Ownership) Owned() []int {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	list := make([]int, 0, len(o.owned))
+	list := make([]int, 0, len(o.partitions))
 	live := make([]bool, len(o.leases))
 	for l := range live {
 		live[l] = o.isLiveLocked(l)
 	}
-	for p, mine := range o.owned {
-		if mine && live[o.leaseOf[p]] {
+	for p, t := range o.partitions {
+		if t.owned && live[t.lease] {
 			list = append(list, p)
 		}
 	}
@@ -144,17 +146,18 @@ func (o *Ownership) take(partitions []int, unclean func(partition int) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	changed := false
-	for _, p := range partitions {
-		if o.owned[p] {
+	for _, number := range partitions {
+		p := &o.partitions[number]
+		if p.owned {
 			continue
 		}
-		changed, o.owned[p] = true, true
-		o.terms[p]++
+		changed, p.owned = true, true
+		p.term++
 		// An unsettled partition stays unsettled when it comes back: this node does not know whether another
 		// one settled it.
-		o.taken[p], o.fromDead[p] = time.Now(), !o.unclean[p].IsZero() || unclean != nil && unclean(p)
-		if o.fromDead[p] {
-			o.unclean[p] = o.taken[p]
+		p.taken, p.fromDead = time.Now(), !p.unclean.IsZero() || unclean != nil && unclean(number)
+		if p.fromDead {
+			p.unclean = p.taken
 		}
 	}
 	if changed {
@@ -168,8 +171,8 @@ func (o *Ownership) drop(partitions []int) {
 	defer o.mu.Unlock()
 	changed := false
 	for _, p := range partitions {
-		changed = changed || o.owned[p]
-		o.owned[p] = false
+		changed = changed || o.partitions[p].owned
+		o.partitions[p].owned = false
 	}
 	if changed {
 		o.ring()
