@@ -277,6 +277,7 @@ type faults struct {
 	overdue  func(partition int) error
 	retrying func() // before each count
 	purge    func(partition int) error
+	batch    func() store.Purged // in place of one of the store
 }
 
 // reader returns the store from which to read a partition.
@@ -389,8 +390,11 @@ func (f *faults) Overdue(ctx context.Context, p int, now time.Time) (map[uint64]
 
 func (f *faults) Purge(ctx context.Context, p int, before time.Time) (store.Purged, error) {
 	f.mu.Lock()
-	purge := f.purge
+	purge, batch := f.purge, f.batch
 	f.mu.Unlock()
+	if batch != nil {
+		return batch(), nil
+	}
 	if purge != nil {
 		if err := purge(p); err != nil {
 			return store.Purged{}, err

@@ -1,6 +1,7 @@
 package scanner
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -8,85 +9,127 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// purgePause is the pause between two batches of deletions. It keeps the load of the purge low.
-const purgePause = 50 * time.Millisecond
+// The pause after a batch of deletions is purgeRest times as long as the batch took, but purgePause at most.
+const (
+	purgeRest  = 15
+	purgePause = 50 * time.Millisecond
+)
 
-// purging is a kind of rows that are purged: after their retention, by the functions.
-type purging struct {
-	retention time.Duration // 0: never
-	each      purgeFunc     // in each round
-	seldom    purgeFunc     // once in a tenth of the retention; may be nil
-	lags      []time.Duration
-}
-
-// purges returns what is purged, for as many databases as there are.
-func (s *Scanner) purges() []*purging {
-	list := []*purging{
-		{retention: s.cfg.Retention, each: s.cfg.Store.Purge, seldom: s.cfg.Store.PurgeEarly},
-		{retention: s.cfg.DeadRetention, each: s.purgeDead},
-		{retention: s.cfg.AuditRetention, each: s.purgeAudit},
-	}
-	for _, rows := range list {
-		rows.lags = make([]time.Duration, s.cfg.Layout.Databases)
-	}
-	return list
-}
-
-// purge deletes rows that are older than the retention, slowly and until ctx ends. A round starts every tenth of the
-// retention, at least every hour and at most every ten seconds.
+// purger deletes the rows of a database that are older than their retention. A round visits each partition once. One starts every tenth
+// of the shortest retention, at least every hour and at most every ten seconds, so that the rows of a table gather.
 //
 // Deletion cannot be undone, so a row must be old enough by two clocks: this node's, and that of its database
 // (store.Clock), which does not jump when ours does.
-func (s *Scanner) purge(ctx context.Context, rows *purging) error {
-	every := min(max(rows.retention/10, 10*time.Second), time.Hour)
-	var last time.Time // the last of the seldom ones
-	for d := range rows.lags {
-		s.noteLag(rows, d, 0)
+type purger struct {
+	*Scanner
+	database int
+	kinds    []purging
+	every    time.Duration // from the start of a round to the next one
+	began    time.Time     // the round, monotonic
+	lag      time.Duration // see Observer
+}
+
+// purging is a kind of rows that are purged. purge deletes a batch; see store.Purge.
+type purging struct {
+	retention time.Duration // 0: never
+	seldom    bool          // once in a tenth of the retention, not in each round
+	purge     func(ctx context.Context, partition int, before time.Time) (store.Purged, error)
+}
+
+func (s *Scanner) newPurger(database int) *purger {
+	p := &purger{Scanner: s, database: database, every: time.Hour}
+	for _, rows := range []purging{
+		{retention: s.cfg.Retention, purge: s.cfg.Store.Purge},
+		{retention: s.cfg.Retention, purge: s.cfg.Store.PurgeEarly, seldom: true},
+		{retention: s.cfg.DeadRetention, purge: s.purgeDead},
+		{retention: s.cfg.AuditRetention, purge: s.purgeAudit},
+	} {
+		if rows.retention > 0 {
+			p.kinds = append(p.kinds, rows)
+			p.every = min(p.every, max(rows.retention/10, 10*time.Second))
+		}
 	}
-	for {
-		if err := wait.For(ctx, every); err != nil {
+	return p
+}
+
+// run makes rounds until ctx ends.
+func (p *purger) run(ctx context.Context) error {
+	p.noteLag(0)
+	p.began = time.Now()
+	for round := 0; ; round++ {
+		if err := wait.For(ctx, p.every-time.Since(p.began)); err != nil {
 			return err
 		}
-		kinds := []purgeFunc{rows.each}
-		if now := s.cfg.Now(); rows.seldom != nil && now.Sub(last) >= rows.retention/10 {
-			last = now
-			kinds = append(kinds, rows.seldom)
-		}
-		for d := range s.cfg.Layout.Databases {
-			first, end := s.cfg.Layout.DatabasePartitions(d)
-			lag := time.Duration(0)
-			for p := first; p < end; p++ {
-				for _, purge := range kinds {
-					late, err := s.purgePartition(ctx, p, rows.retention, purge)
-					switch {
-					case ctx.Err() != nil:
-						return ctx.Err()
-					case err != nil && late == 0:
-						late = rows.lags[d] + every // the rows that are left there are unknown
-					}
-					lag = max(lag, late)
+		p.began = time.Now()
+		lag, unknown := time.Duration(0), p.lag+p.every
+		for partition, end := p.cfg.Layout.DatabasePartitions(p.database); partition < end; partition++ {
+			for _, rows := range p.kinds {
+				if rows.seldom && round%max(1, int(rows.retention/10/p.every)) > 0 {
+					continue
 				}
+				late, err := p.purgePartition(ctx, partition, rows)
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				if err != nil {
+					p.cfg.Logger.Warn("old rows not purged; trying again in the next round", "partition", partition, "error", err)
+					late = cmp.Or(late, unknown)
+				}
+				lag = max(lag, late)
 			}
-			s.noteLag(rows, d, lag)
 		}
+		p.noteLag(lag)
 	}
 }
 
-// noteLag reports the greatest lag of all kinds of rows of a database.
-func (s *Scanner) noteLag(rows *purging, database int, lag time.Duration) {
-	s.purgeLags.Lock()
-	defer s.purgeLags.Unlock()
-	rows.lags[database] = lag
-	for _, other := range s.purging {
-		lag = max(lag, other.lags[database])
+func (p *purger) noteLag(lag time.Duration) {
+	p.lag = lag
+	p.cfg.Observer.PurgeLag(p.database, lag)
+}
+
+// purgePartition deletes batch after batch, until no old row is left or only locked ones. It returns for how long the oldest row that
+// is left should be gone.
+func (p *purger) purgePartition(ctx context.Context, partition int, rows purging) (lag time.Duration, err error) {
+	for p.cfg.Ownership.Owns(partition) {
+		began := time.Now()
+		before, err := p.earlierNow(ctx, partition)
+		if err != nil {
+			return 0, err
+		}
+		before = before.Add(-rows.retention)
+		batch, err := rows.purge(ctx, partition, before)
+		if lag = 0; !batch.Oldest.IsZero() {
+			lag = before.Sub(batch.Oldest)
+		}
+		if err != nil {
+			return lag, err
+		}
+		if lag > 2*p.every { // the rounds take too long
+			p.noteLag(lag)
+		}
+		p.cfg.Observer.Purged(batch)
+		if err := wait.For(ctx, p.pause(time.Since(began))); err != nil || batch.Rows() == 0 {
+			return lag, err
+		}
+		if !batch.More {
+			break
+		}
 	}
-	s.cfg.Observer.PurgeLag(database, lag)
+	return 0, nil
+}
+
+// pause is the pause after a batch that took so long. It becomes shorter while the time of the round is used up, but not shorter
+// than the batch took: so a purge that falls behind takes half of the time of a connection.
+func (p *purger) pause(took time.Duration) time.Duration {
+	left := 1 - float64(time.Since(p.began))/float64(p.every)
+	rest := time.Duration(left * float64(min(purgeRest*took, purgePause)))
+	return max(rest, min(took, purgePause))
 }
 
 // purgeDead purges the dead tasks of a partition, and then the Timer's dead queues.
 func (s *Scanner) purgeDead(ctx context.Context, partition int, before time.Time) (store.Purged, error) {
 	p, err := s.cfg.Store.PurgeDead(ctx, partition, before)
-	if p.Rows() == 0 && err == nil && s.cfg.Timer != nil {
+	if !p.More && err == nil && s.cfg.Timer != nil {
 		s.cfg.Timer.PurgeDead(ctx, partition, before)
 	}
 	return p, err
@@ -95,43 +138,11 @@ func (s *Scanner) purgeDead(ctx context.Context, partition int, before time.Time
 // purgeAudit purges the audit of a database: that is up to the owner of its first partition.
 func (s *Scanner) purgeAudit(ctx context.Context, partition int, before time.Time) (p store.Purged, err error) {
 	database := s.cfg.Layout.PartitionDatabase(partition)
-	if partition > 0 && s.cfg.Layout.PartitionDatabase(partition-1) == database {
-		return p, nil
+	if first, _ := s.cfg.Layout.DatabasePartitions(database); partition == first {
+		p.Entries, err = s.cfg.Store.PurgeAudit(ctx, database, before)
 	}
-	p.Entries, err = s.cfg.Store.PurgeAudit(ctx, database, before)
+	p.More = p.Entries > 0
 	return p, err
-}
-
-// purgeFunc deletes a batch of rows; see store.Purge.
-type purgeFunc func(ctx context.Context, partition int, before time.Time) (store.Purged, error)
-
-// purgePartition deletes batch after batch until none is left. It returns for how long the oldest row that is left should be gone.
-func (s *Scanner) purgePartition(ctx context.Context, partition int, retention time.Duration,
-	purge purgeFunc) (lag time.Duration, err error) {
-	for s.cfg.Ownership.Owns(partition) {
-		now, err := s.earlierNow(ctx, partition)
-		var p store.Purged
-		if err == nil {
-			p, err = purge(ctx, partition, now.Add(-retention))
-		}
-		if lag = 0; !p.Oldest.IsZero() {
-			lag = now.Add(-retention).Sub(p.Oldest)
-		}
-		if err != nil {
-			if ctx.Err() == nil {
-				s.cfg.Logger.Warn("old rows not purged; trying again in the next round", "partition", partition, "error", err)
-			}
-			return lag, err
-		}
-		if p.Rows() == 0 {
-			return lag, nil
-		}
-		s.cfg.Observer.Purged(p)
-		if err := wait.For(ctx, purgePause); err != nil {
-			return lag, err
-		}
-	}
-	return 0, nil
 }
 
 // earlierNow is the earlier of two times: by this node's clock, and by that of the partition's database.

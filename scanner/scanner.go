@@ -14,7 +14,6 @@ package scanner
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -105,9 +104,6 @@ type Scanner struct {
 	cfg        Config
 	dbs        []*database
 	statements *semaphore.Weighted
-
-	purging   []*purging
-	purgeLags sync.Mutex // of their lags
 }
 
 // database is the state of the loop of one database.
@@ -133,7 +129,6 @@ func New(cfg Config) *Scanner {
 		cfg.Costly = 100 * time.Millisecond
 	}
 	s := &Scanner{cfg: cfg, statements: semaphore.NewWeighted(int64(cfg.Parallel))}
-	s.purging = s.purges()
 	for d := range cfg.Layout.Databases {
 		s.dbs = append(s.dbs, &database{
 			index: d, wake: wait.NewSignal(), overdue: &overdue{retrying: map[int]map[uint64]store.Retrying{}}, empty: map[int]bool{},
@@ -153,9 +148,9 @@ func (s *Scanner) Run(ctx context.Context) error {
 	for range parallelRefills {
 		g.Go(func() error { return s.refill(ctx) })
 	}
-	for _, p := range s.purging {
-		if p.retention > 0 {
-			g.Go(func() error { return s.purge(ctx, p) })
+	for d := range s.dbs {
+		if p := s.newPurger(d); len(p.kinds) > 0 {
+			g.Go(func() error { return p.run(ctx) })
 		}
 	}
 	g.Go(func() error { return s.followChanges(ctx) })

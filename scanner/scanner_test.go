@@ -529,6 +529,45 @@ func TestPurgeLag(t *testing.T) {
 	})
 }
 
+// A purge rests for most of the time while it keeps up. When it falls behind, it takes half of a database's time, and the lag is shown
+// before the round ends.
+func TestPurgeThatFallsBehind(t *testing.T) {
+	bubble(t, layout, 1000, func(c *scanner.Config) { c.Retention, c.Schedule = 100*time.Minute, never{} }, func(t *testing.T, r *rig) {
+		var busy, left atomic.Int64
+		r.faults.set(func(f *faults) {
+			f.batch = func() store.Purged {
+				const took = 3 * time.Millisecond
+				busy.Add(int64(took))
+				time.Sleep(took)
+				if left.Add(-1) < 0 {
+					return store.Purged{}
+				}
+				return store.Purged{Processed: 100, More: true, Oldest: now().Add(-130 * time.Minute)}
+			}
+		})
+		share := func(d time.Duration, batches int64) float64 {
+			busy.Store(0)
+			left.Store(batches)
+			r.after(d)
+			return float64(busy.Load()) / float64(d) / float64(layout.Databases)
+		}
+		lag := func() time.Duration {
+			r.passes.mu.Lock()
+			defer r.passes.mu.Unlock()
+			return r.passes.lags[0].Round(time.Second)
+		}
+		r.run()
+		r.after(10*time.Minute - time.Second)
+		require.Zero(t, lag())
+		require.InDelta(t, 1./16, share(20*time.Second, 1e9), 0.01)
+		r.after(10 * time.Minute)
+		require.InDelta(t, 1./2, share(time.Minute, 1e9), 0.01)
+		require.Equal(t, 30*time.Minute, lag())
+		require.Less(t, share(30*time.Minute, 0), 0.001)
+		require.Zero(t, lag())
+	})
+}
+
 // The dead are purged after a time of their own, also where the Timer lists them.
 func TestPurgeOfTheDead(t *testing.T) {
 	listed := &timer{}

@@ -329,12 +329,12 @@ func tellsTheTime(t *testing.T, p place) {
 	require.WithinDuration(t, want, second, time.Hour)
 }
 
-// purgesInSmallBatches: a backlog is deleted in parts, the oldest first.
+// purgesInSmallBatches: a backlog is deleted in parts, the oldest first. Two tables of a partition share a batch.
 func purgesInSmallBatches(t *testing.T, p place) {
 	f := p.open(t, small)
 	var batch []task.Task
-	for i, biz := range bizIDs(f.layout, 0, 450) {
-		batch = append(batch, task.Task{BizID: biz, BizType: 1, ActionTime: f.in(-1000 + i)})
+	for i, biz := range bizIDs(f.layout, 0, 1650) {
+		batch = append(batch, task.Task{BizID: biz, BizType: 1, ActionTime: f.in(-2000 + i)})
 	}
 	moves := make([]store.Move, len(batch))
 	for i, one := range f.put(t, batch...) {
@@ -346,9 +346,11 @@ func purgesInSmallBatches(t *testing.T, p place) {
 	f.clock.advance(10 * time.Second)
 	var bites []int
 	for before := f.everything(t); ; {
-		n, err := rows(f.Purge(t.Context(), 0, f.in(0)))
+		purged, err := f.Purge(t.Context(), 0, f.in(0))
 		require.NoError(t, err)
+		n := purged.Rows()
 		bites = append(bites, n)
+		require.Equal(t, len(bites) < 3, purged.More)
 		if n == 0 {
 			break
 		}
@@ -357,7 +359,7 @@ func purgesInSmallBatches(t *testing.T, p place) {
 		requireOldestGone(t, before, after)
 		before = after
 	}
-	require.Equal(t, []int{200, 150, 100, 0}, bites, "at most 100 of each status")
+	require.Equal(t, []int{1000, 550, 100, 0}, bites, "at most 500 of each status")
 }
 
 // requireOldestGone checks that no task of a status is left that is older than the deleted ones.

@@ -202,8 +202,8 @@ func (g *grown) cases(rec *store.Recorder) []look {
 		// At most 10,000 a table, each read, copied and counted.
 		{"overdue", func(ctx context.Context) { _, _ = g.Overdue(ctx, 0, until) }, 1, due, 40_100},
 		{"retrying", func(ctx context.Context) { _, _ = g.Retrying(ctx, 0, until, until) }, 1, due, 40_100},
-		{"purge", unmade(func(ctx context.Context) { _, _ = g.Purge(ctx, 0, g.clock.Now()) }), 2, due, 650},
-		{"purge early", func(ctx context.Context) { _, _ = g.PurgeEarly(ctx, 0, g.clock.Now()) }, 1, due, 650},
+		{"purge", unmade(func(ctx context.Context) { _, _ = g.Purge(ctx, 0, g.clock.Now()) }), 2, due, 3100},
+		{"purge early", func(ctx context.Context) { _, _ = g.PurgeEarly(ctx, 0, g.clock.Now()) }, 1, due, 3100},
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// purgePerTable is the maximum number of rows of one table in a Purge.
-const purgePerTable = 100
+// purgeRows is about the maximum number of rows of a status in a Purge: to delete them takes about as long as an outcome may wait.
+const purgeRows = 1000
 
 // Clock returns the time of a database's server, for actions that must not be too early. A SQLite file has no
 // server: there it is the time at which the store was opened plus the time that has passed since. A change of
@@ -30,6 +30,7 @@ func (s *databases) Clock(ctx context.Context, database int) (time.Time, error) 
 type Purged struct {
 	Processed, Cancelled, Dead int
 	Entries                    int       // of the audit
+	More                       bool      // a table may have more
 	Oldest                     time.Time // when the oldest row of the batch was due, or has changed later; zero: there is none
 }
 
@@ -48,7 +49,7 @@ func (p *Purged) add(status task.Status, rows int) {
 }
 
 // Purge deletes processed and cancelled tasks of a partition whose action_time and last change are both before
-// the given time: a small batch, oldest first. Dead tasks stay; see PurgeDead.
+// the given time: a batch, in each table the oldest first. Dead tasks stay; see PurgeDead.
 func (s retention) Purge(ctx context.Context, partition int, before time.Time) (Purged, error) {
 	at := s.backend.timeArg(before)
 	const where = " AND action_time<? AND gmt_modified<?"
@@ -88,26 +89,27 @@ type finishedRows struct {
 }
 
 func (s retention) purge(ctx context.Context, partition int, kinds []finishedBefore, before time.Time) (p Purged, err error) {
-	finished, oldest, err := s.finished(ctx, partition, kinds)
+	finished, oldest, more, err := s.finished(ctx, partition, kinds)
 	database := s.layout.PartitionDatabase(partition)
 	if err == nil && len(finished) > 0 {
 		p, err = s.deleteFinished(ctx, database, finished, before)
 	}
-	p.Oldest = oldest
+	p.Oldest, p.More = oldest, more
 	return p, s.wrap(database, "purge", err)
 }
 
-// finished returns the job_ids of a small batch, and the time of the oldest.
+// finished returns the job_ids of a batch, the time of the oldest, and whether a table may have more.
 func (s retention) finished(ctx context.Context, partition int,
-	kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, err error) {
+	kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, more bool, err error) {
 	first, end := s.layout.PartitionShards(partition)
+	perTable := max(1, purgeRows/(end-first))
 	finished = make(map[finishedRows][]any)
 	err = s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
 			u.add(s.backend.unionMember("SELECT job_id,status,action_time,gmt_modified FROM "+s.indexed(shard, indexDue)+
 				" WHERE status=?"+k.where+" ORDER BY action_time LIMIT ?"),
 				append([]any{int64(k.status)}, k.args...)...)
-			u.args = append(u.args, int64(purgePerTable))
+			u.args = append(u.args, int64(perTable))
 		}
 	}, func(rows *sql.Rows) error {
 		var id unsigned
@@ -117,6 +119,7 @@ func (s retention) finished(ctx context.Context, partition int,
 		shard, _ := s.layout.ShardOf(uint64(id))
 		of := finishedRows{s.layout.Table(shard), status}
 		finished[of] = append(finished[of], s.backend.idArg(uint64(id)))
+		more = more || len(finished[of]) == perTable
 		at := time.Time(due)
 		if at.Before(time.Time(modified)) {
 			at = time.Time(modified)
@@ -126,7 +129,7 @@ func (s retention) finished(ctx context.Context, partition int,
 		}
 		return err
 	})
-	return finished, oldest, err
+	return finished, oldest, more, err
 }
 
 // deleteFinished deletes rows that still have their status and have not changed since they were read.

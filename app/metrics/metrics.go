@@ -104,7 +104,7 @@ func New() *Metrics {
 	m.lastScan = m.gaugeVec("toc_last_scan_timestamp_seconds", "When the last complete pass over a database ended, Unix time.", "database")
 	m.purged = m.counterVec("toc_purged_total", "Tasks deleted after their retention.", "status")
 	m.purgeLag = m.gaugeVec("toc_purge_lag_seconds",
-		"For how long the oldest row of this node's partitions of a database should be gone, as of the last round of the purge; 0: none is left.",
+		"For how long the oldest row of this node's partitions of a database should be gone, as of the last round of the purge, or of this one while it falls behind; 0: none is left.",
 		"database")
 	m.rearmed = m.counterVec("toc_rearmed_total",
 		"Tasks put into Redis from the store: lost there, near enough now (horizon), or read soon before or after their time and unknown there (sweep).",
