@@ -59,7 +59,7 @@ func (s *Scanner) UnreadSince(database int) (time.Time, error) {
 func (r *scan) countOverdue(ctx context.Context) {
 	o := r.db.overdue
 	start := time.Now() // monotonic: the clock may be set meanwhile
-	late := r.overduePartitions
+	late := slices.Collect(maps.Keys(r.late))
 	if len(r.unknownTypes)+len(r.db.unknownTypes) > 0 {
 		late = nil
 		for p, end := r.cfg.Layout.DatabasePartitions(r.db.index); p < end; p++ {
@@ -85,9 +85,7 @@ func (r *scan) countOverdue(ctx context.Context) {
 			}
 			return
 		}
-		for b, sum := range found {
-			sums[b] = sums[b].Add(sum)
-		}
+		addAll(sums, found)
 	}
 	before := slices.Concat(r.db.unknownTypes, r.unknownTypes)
 	r.db.unknownTypes = slices.DeleteFunc(slices.Collect(maps.Keys(sums)), func(b uint64) bool { _, known := r.types.ByID(b); return known })
@@ -107,12 +105,17 @@ func (s *Scanner) Overdue() map[uint64]store.Overdue {
 	total := make(map[uint64]store.Overdue)
 	for _, db := range s.dbs {
 		db.overdue.mu.Lock()
-		for b, sum := range db.overdue.sums {
-			total[b] = total[b].Add(sum)
-		}
+		addAll(total, db.overdue.sums)
 		db.overdue.mu.Unlock()
 	}
 	return total
+}
+
+// addAll adds sums to a total, by biz_type.
+func addAll[T interface{ Add(T) T }](total, sums map[uint64]T) {
+	for b, sum := range sums {
+		total[b] = total[b].Add(sum)
+	}
 }
 
 const (
@@ -189,9 +192,7 @@ func (s *Scanner) Retrying() map[uint64]store.Retrying {
 	for _, db := range s.dbs {
 		db.overdue.mu.Lock()
 		for _, sums := range db.overdue.retrying {
-			for b, sum := range sums {
-				total[b] = total[b].Add(sum)
-			}
+			addAll(total, sums)
 		}
 		db.overdue.mu.Unlock()
 	}

@@ -26,16 +26,16 @@ const parallelRefills = 2
 // scan is one pass over a database, or a part of it.
 type scan struct {
 	*Scanner
-	db                *database
-	types             *task.Types
-	until             time.Time
-	fullTypes         []uint64 // business types whose full queue made no room; they are read later
-	unknownTypes      []uint64 // business types that are not configured
-	overduePartitions []int    // partitions with overdue rows
+	db           *database
+	types        *task.Types
+	until        time.Time
+	fullTypes    []uint64     // business types whose full queue made no room; they are read later
+	unknownTypes []uint64     // business types that are not configured
+	late         map[int]bool // partitions with overdue rows
 
 	roomWaits map[uint64]time.Duration // time spent waiting for room, by business type
 	readAll   bool                     // read every partition from the start
-	roomWait  time.Duration            // the sum of roomWaits
+	waited    time.Duration            // the sum of roomWaits
 }
 
 // costlyPartition takes long to read because of rows that are skipped: rows of business types that are not
@@ -62,7 +62,7 @@ var errNotReadable = errors.New("the database is out of reach")
 // the next one begins where that one ended.
 func (s *Scanner) pass(ctx context.Context, db *database) (read int, err error) {
 	run := &scan{Scanner: s, db: db, types: s.cfg.Catalog.Load(), until: s.until(), roomWaits: map[uint64]time.Duration{},
-		readAll: db.readAll.Swap(false)}
+		late: map[int]bool{}, readAll: db.readAll.Swap(false)}
 	if db.types != run.types {
 		db.types, db.unknownTypes = run.types, nil // log types that are still unknown once more
 	}
@@ -110,7 +110,7 @@ func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 	room := r.cfg.Queue.WaitRoom(ctx, bizType, roomTimeout)
 	took := time.Since(start)
 	r.roomWaits[bizType] += took
-	r.roomWait += took
+	r.waited += took
 	return room
 }
 
@@ -118,13 +118,13 @@ func (r *scan) waitRoom(ctx context.Context, bizType uint64) bool {
 // If the last pass found no due task in the partition, it first asks when the next one is due. A costly
 // partition is only now and then read from the start. The passes between read what has become due since.
 func (r *scan) partition(ctx context.Context, p int) error {
-	began, start, waitedBefore := r.cfg.Now(), time.Now(), r.roomWait
+	began, start, waitedBefore := r.cfg.Now(), time.Now(), r.waited
 	var from task.Key
 	c, known := r.db.costly[p]
 	if partly := known && !r.readAll && time.Since(c.start) < costlyShare*c.took; partly {
 		from.ActionTime = c.readAt.Add(-costlyOverlap)
 		if c.hadOverdue {
-			r.noteOverdue(p)
+			r.late[p] = true
 		}
 	} else {
 		r.cfg.Queue.ClearResume(p, r.fullTypes)
@@ -134,8 +134,8 @@ func (r *scan) partition(ctx context.Context, p int) error {
 	}
 	if from.ActionTime.IsZero() {
 		delete(r.db.costly, p)
-		if took := time.Since(start) - (r.roomWait - waitedBefore); took >= r.cfg.Costly {
-			r.db.costly[p] = costlyPartition{readAt: began, start: start, took: took, hadOverdue: slices.Contains(r.overduePartitions, p)}
+		if took := time.Since(start) - (r.waited - waitedBefore); took >= r.cfg.Costly {
+			r.db.costly[p] = costlyPartition{readAt: began, start: start, took: took, hadOverdue: r.late[p]}
 		}
 	}
 	return nil
@@ -153,7 +153,7 @@ func (r *scan) readDue(ctx context.Context, p int, from task.Key) error {
 			return err
 		}
 		if len(timed)+len(paused) > 0 && next.Before(r.cfg.Now().Add(-overdueAfter)) {
-			r.noteOverdue(p) // perhaps by tasks that are not read
+			r.late[p] = true // perhaps by tasks that are not read
 		}
 		if !scanned {
 			return nil
@@ -174,8 +174,16 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 		PerPage: r.cfg.Batch,
 	})
 	late := len(r.fullTypes) > 0
+	known := func(t *task.Task) bool {
+		if _, known := r.types.ByID(t.BizType); !known {
+			r.skipUnknown(pages, t)
+			return false
+		}
+		late = late || t.ActionTime.Before(r.cfg.Now().Add(-overdueAfter))
+		return true
+	}
 	for first := true; ; first = false {
-		full, end, err := r.page(ctx, p, pages, &late)
+		full, end, err := r.readPage(ctx, p, pages, known)
 		if err != nil {
 			return err
 		}
@@ -195,7 +203,7 @@ func (r *scan) offerDue(ctx context.Context, p int, except []uint64, from task.K
 		}
 	}
 	if late {
-		r.noteOverdue(p)
+		r.late[p] = true
 	}
 	return r.offerFresh(ctx, p, except, from)
 }
@@ -217,41 +225,11 @@ func (r *scan) offerFresh(ctx context.Context, p int, except []uint64, from task
 	}
 	pages := r.cfg.Store.DuePages(p, due)
 	for {
-		full, end, err := r.readPage(ctx, p, pages)
+		full, end, err := r.readPage(ctx, p, pages, anyTask)
 		if err != nil || end || len(full) == len(due.Only) {
 			return err
 		}
 	}
-}
-
-// noteOverdue records that a partition has overdue rows.
-func (r *scan) noteOverdue(p int) {
-	if !slices.Contains(r.overduePartitions, p) {
-		r.overduePartitions = append(r.overduePartitions, p)
-	}
-}
-
-// page reads and offers one page. It returns the business types whose queue was full, and whether the partition
-// was read to its end.
-func (r *scan) page(ctx context.Context, p int, pages *store.DuePages, late *bool) (full []uint64, end bool, err error) {
-	read := r.cfg.Queue.BeginRead(p)
-	defer read.End()
-	page, err := r.nextPage(ctx, r.db.index, pages)
-	if err != nil || len(page) == 0 {
-		return nil, true, err
-	}
-	overdueBefore := r.cfg.Now().Add(-overdueAfter)
-	items := make([]queue.Item, 0, len(page))
-	for i := range page {
-		t := &page[i]
-		if _, known := r.types.ByID(t.BizType); !known {
-			r.skipUnknown(pages, t)
-			continue
-		}
-		*late = *late || t.ActionTime.Before(overdueBefore)
-		items = append(items, queue.Item{Task: *t, Partition: p})
-	}
-	return r.cfg.Queue.Offer(read, items...), false, nil
 }
 
 // skipUnknown skips the further rows of a business type that is not configured.
@@ -290,17 +268,8 @@ func (r *scan) splitTypes(p int) (timed, paused []uint64, scanned bool) {
 // slowPass is the length of a pass from which its database counts as slow.
 const slowPass = 2 * time.Second
 
-// nextPage reads a page within the limit of parallel statements. A slow or failing database is read outside of
-// this limit, so that it delays no other.
-func (s *Scanner) nextPage(ctx context.Context, database int, pages *store.DuePages) ([]task.Task, error) {
-	done, err := s.acquire(ctx, database)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return pages.Next(ctx)
-}
-
+// acquire takes part in the limit of parallel statements. A slow or failing database is read outside of this limit, so that it delays no
+// other.
 func (s *Scanner) acquire(ctx context.Context, database int) (done func(), err error) {
 	if !s.cfg.Store.Readable(database) || time.Duration(s.dbs[database].lastDuration.Load()) >= slowPass {
 		return func() {}, nil
@@ -339,7 +308,7 @@ func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 		Until: s.until(), From: r.From, Only: []uint64{r.BizType}, PerPage: s.cfg.Batch,
 	})
 	for {
-		full, end, err := s.readPage(ctx, r.Partition, pages)
+		full, end, err := s.readPage(ctx, r.Partition, pages, anyTask)
 		if err != nil || end || s.dropIfLost(r.Partition) {
 			return err
 		}
@@ -350,20 +319,32 @@ func (s *Scanner) resume(ctx context.Context, r queue.Refill) error {
 	}
 }
 
-// readPage reads a page of one business type and offers it.
-func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages) (full []uint64, end bool, err error) {
+// readPage reads a page, and offers the tasks that keep returns true for. It returns the business types whose queue was full, and whether
+// the partition was read to its end.
+func (s *Scanner) readPage(ctx context.Context, partition int, pages *store.DuePages,
+	keep func(*task.Task) bool) (full []uint64, end bool, err error) {
 	read := s.cfg.Queue.BeginRead(partition)
 	defer read.End()
-	page, err := s.nextPage(ctx, s.cfg.Layout.PartitionDatabase(partition), pages)
+	done, err := s.acquire(ctx, s.cfg.Layout.PartitionDatabase(partition))
+	if err != nil {
+		return nil, true, err
+	}
+	page, err := pages.Next(ctx)
+	done()
 	if err != nil || len(page) == 0 {
 		return nil, true, err
 	}
-	items := make([]queue.Item, len(page))
+	items := make([]queue.Item, 0, len(page))
 	for i := range page {
-		items[i] = queue.Item{Task: page[i], Partition: partition}
+		if keep(&page[i]) {
+			items = append(items, queue.Item{Task: page[i], Partition: partition})
+		}
 	}
 	return s.cfg.Queue.Offer(read, items...), false, nil
 }
+
+// anyTask keeps each task of a page.
+func anyTask(*task.Task) bool { return true }
 
 // dropIfLost reports whether a partition was lost while it was read, and clears its resume points. The queue
 // already rejects its rows.
