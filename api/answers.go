@@ -1,6 +1,9 @@
 package api
 
 import (
+	"encoding/json"
+	"strconv"
+
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -10,11 +13,45 @@ type BatchAnswer struct {
 	Results []BatchResult `json:"results" nullable:"false"`
 }
 
-// BatchResult is what became of one task of a batch: a job_id, or an error.
+// BatchResult is what became of one task of a batch: a job_id, or an error; an answer if that was asked for.
 type BatchResult struct {
 	JobID     ID          `json:"job_id,omitzero" doc:"Id of the task." example:"413351953711104"`
 	Duplicate bool        `json:"duplicate,omitempty" doc:"The dedup_key was known: job_id is the first task's, which is unchanged, or moved if the task asked for that."`
 	Err       *BatchError `json:"error,omitempty" doc:"Why this task was not stored."` // nil: it is stored
+	// Answer is of a batch with Full, and stands for all of the above.
+	Answer *SubmitAnswer `json:"answer,omitempty" doc:"With full, and instead of all else: what POST /v1/tasks would have answered."`
+}
+
+// SubmitAnswer is the answer of POST /v1/tasks to one task of a batch: a task, or a problem.
+type SubmitAnswer struct {
+	Status     int      `json:"status" doc:"Of HTTP. 201: the task is stored. 200: the dedup_key was known." example:"201"`
+	ETag       string   `json:"etag,omitempty" doc:"The header ETag." example:"\"ys2jcA5Gxu2UQyFi\""`
+	RetryAfter int      `json:"retry_after,omitempty" doc:"The header Retry-After, in seconds." example:"1"`
+	Task       *Task    `json:"task,omitempty" doc:"The task, where the status is 200 or 201."`
+	Problem    *Problem `json:"problem,omitempty" doc:"Why the task was not stored."`
+}
+
+// AppendJSON appends a as JSON to dst; see Task.AppendJSON.
+func (a BatchAnswer) AppendJSON(dst []byte) []byte {
+	dst = append(dst, `{"results":[`...)
+	for i := range a.Results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		r := a.Results[i]
+		switch {
+		case r.Answer != nil && r.Answer.Task != nil:
+			dst = strconv.AppendInt(append(dst, `{"answer":{"status":`...), int64(r.Answer.Status), 10)
+			dst = appendString(append(dst, `,"etag":`...), r.Answer.ETag)
+			dst = append(r.Answer.Task.AppendJSON(append(dst, `,"task":`...)), `}}`...)
+		case r.Answer == nil && r.Err == nil && !r.Duplicate && r.JobID != 0:
+			dst = append(r.JobID.appendJSON(append(dst, `{"job_id":`...)), '}')
+		default:
+			text, _ := json.Marshal(r) // it holds strings and numbers
+			dst = append(dst, text...)
+		}
+	}
+	return append(dst, `]}`...)
 }
 
 // BatchError says why one task of a batch was not stored.

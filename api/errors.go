@@ -93,10 +93,10 @@ type Problem struct {
 	Status  int            `json:"status"`       // HTTP status
 	Title   string         `json:"title"`        // the status in words
 	Detail  string         `json:"detail"`       // what is wrong
-	Outcome string         `json:"outcome"`      // with 409: already_processed, already_cancelled, dead, running or pending
-	Until   Time           `json:"leased_until"` // with the outcome running: when its consumer's lease ends; zero: no consumer has it
-	Task    *Task          `json:"task"`         // with 412: the task as it stands, its ETag too
-	Errors  []ProblemField `json:"errors"`       // with 422 (and 400, 413, 415): which fields are wrong
+	Outcome string         `json:"outcome,omitempty"`     // with 409: already_processed, already_cancelled, dead, running or pending
+	Until   Time           `json:"leased_until,omitzero"` // with the outcome running: when its consumer's lease ends; zero: no consumer has it
+	Task    *Task          `json:"task,omitempty"`        // with 412: the task as it stands, its ETag too
+	Errors  []ProblemField `json:"errors,omitempty"`      // with 422 (and 400, 413, 415): which fields are wrong
 
 	// RetryAfter is how long the server asks to wait, with 503. 0: it does not say.
 	RetryAfter time.Duration `json:"-"`

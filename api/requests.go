@@ -38,6 +38,7 @@ type Past string
 type BatchRequest struct {
 	_     struct{}        `additionalProperties:"false"`
 	Tasks []SubmitRequest `json:"tasks" nullable:"false" minItems:"1" maxItems:"10000" doc:"The tasks, each like the body of POST /v1/tasks."`
+	Full  bool            `json:"full,omitempty" doc:"Take each task as a submit of its own, of at most 1000, and answer it as POST /v1/tasks would." example:"true"`
 }
 
 // ChangeRequest asks for another time, another attribute, another time-out, or several of them.

@@ -335,18 +335,20 @@ const maxFrom = 512
 // batch is a api.BatchRequest as it is read: task by task, so that a bad one does not spoil the rest.
 type batch struct {
 	Tasks []batchItem `json:"tasks" missing:"give the tasks to submit"`
+	Full  bool        `json:"full"`
 }
 
-// batchItem is a task of a batch, or its first fault.
+// batchItem is a task of a batch, or its first fault and its text.
 type batchItem struct {
 	submit api.Submit
 	fault  *fault
+	text   []byte
 }
 
 func (b *batchItem) read(value []byte) error {
 	var r api.SubmitRequest
 	if faults := fill(&r, value); len(faults) > 0 {
-		b.fault = &faults[0]
+		b.fault, b.text = &faults[0], bytes.Clone(value)
 		return nil
 	}
 	b.submit = r.Submit()

@@ -106,7 +106,8 @@ var descriptions = map[string]description{
 		tag: "tasks", summary: "Submit many tasks", maxBody: 8 << 20,
 		text: "Stores up to 10,000 tasks, of 8 MiB together, and answers for each of them, in order. One that is refused does not spoil the rest. " +
 			"A first task that on_duplicate cannot move is an error of dedup_key, with its outcome. " +
-			"A header traceparent holds for all of them.",
+			"A header traceparent holds for all of them. " +
+			"With full, each of up to 1,000 tasks is a submit of its own: its result has only answer, with the status and the body that POST /v1/tasks would have answered.",
 		request: `{"tasks":[{"biz_type":"order_close","biz_id":42,"delay":"30m"},{"biz_type":"order_clos","biz_id":43,"delay":"30m"}]}`,
 		answer: `{"results":[{"job_id":"413351953711104"},{"error":{"field":"biz_type",` +
 			`"message":"\"order_clos\" is not configured; there are: order_close"}}]}`,

@@ -8,8 +8,11 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -48,6 +51,9 @@ func (*batchInput) bodyType() reflect.Type { return reflect.TypeFor[api.BatchReq
 // others.
 func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (api.BatchAnswer, error) {
 	items := in.sent.Tasks
+	if in.sent.Full {
+		return a.submitEach(ctx, items)
+	}
 	if err := takeAnswer(ctx, int64(len(items))*batchResultSize); err != nil {
 		return api.BatchAnswer{}, err
 	}
@@ -76,6 +82,66 @@ func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (api.BatchAn
 		a.log.Error("tasks of a batch failed", "err", internal)
 	}
 	return api.BatchAnswer{Results: results}, err
+}
+
+// maxFull is the most tasks of a batch that asks for full answers.
+const maxFull = 1000
+
+// submitEach takes each task of a batch as a submit of its own: they wait for each other nowhere, and each has its own trace.
+func (a *handlers) submitEach(ctx context.Context, items []batchItem) (api.BatchAnswer, error) {
+	if len(items) > maxFull {
+		return api.BatchAnswer{}, task.Wrong("tasks", "holds %d tasks; give 1 to %d where full is true", len(items), maxFull)
+	}
+	if err := takeAnswer(ctx, int64(len(items))*(taskSize+task.MaxAttribute+task.MaxLastError)); err != nil {
+		return api.BatchAnswer{}, err
+	}
+	results := make([]api.BatchResult, len(items))
+	var all sync.WaitGroup
+	for i := range items {
+		all.Go(func() { results[i].Answer = a.submitOne(ctx, &items[i]) })
+	}
+	all.Wait()
+	return api.BatchAnswer{Results: results}, nil
+}
+
+// submitOne answers a task of a batch as submit answers it.
+func (a *handlers) submitOne(ctx context.Context, item *batchItem) (answer *api.SubmitAnswer) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.log.Error("request panicked", "method", submitOperation.Method, "path", submitOperation.Path, "panic", p, "stack", string(debug.Stack()))
+			answer = answerOf(newProblem(http.StatusInternalServerError, detailInternal))
+		}
+	}()
+	if item.fault != nil {
+		p := newProblem(http.StatusUnprocessableEntity, "validation failed")
+		for _, f := range fill(new(api.SubmitRequest), item.text) {
+			p.Errors = append(p.Errors, located("body", f.field, f.message))
+		}
+		return answerOf(p)
+	}
+	s, err := a.center.Submit(ctx, item.submit)
+	if err != nil {
+		return answerOf(a.problem(submitOperation, err))
+	}
+	answer = &api.SubmitAnswer{Status: http.StatusCreated, ETag: s.Task.ETag, Task: &s.Task}
+	if s.Duplicate {
+		answer.Status = http.StatusOK
+	}
+	return answer
+}
+
+// submitOperation is what the table of errors knows of POST /v1/tasks.
+var submitOperation = huma.Operation{Method: http.MethodPost, Path: "/v1/tasks", OperationID: "submit-task"}
+
+// answerOf is a problem as a part of an answer.
+func answerOf(p *problem) *api.SubmitAnswer {
+	detail(&p.ErrorModel)
+	said := &api.Problem{Status: p.Status, Title: p.Title, Detail: p.Detail, Outcome: p.Outcome, Until: p.LeasedUntil, Task: p.Task}
+	for _, e := range p.Errors {
+		said.Errors = append(said.Errors, api.ProblemField{Location: e.Location, Message: e.Message})
+	}
+	wait, _ := strconv.Atoi(p.headers.Get("Retry-After"))
+	return &api.SubmitAnswer{Status: p.Status, RetryAfter: wait, Problem: said}
 }
 
 // ByID is embedded by the inputs of routes that know a task by its job_id.

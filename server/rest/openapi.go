@@ -31,6 +31,7 @@ func (a *handlers) newHuma() huma.API {
 	schemas.RegisterTypeAlias(reflect.TypeFor[api.Time](), reflect.TypeFor[time.Time]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[api.Duration](), reflect.TypeFor[durationText]())
 	schemas.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[float64]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[api.Problem](), reflect.TypeFor[problem]())
 	format := huma.Format{Marshal: writeJSON, Unmarshal: json.Unmarshal}
 	cfg := huma.Config{
 		OpenAPI: &huma.OpenAPI{

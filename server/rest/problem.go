@@ -62,7 +62,7 @@ func located(where, field, message string) *huma.ErrorDetail {
 const detailInternal = "the center failed; its log says why"
 
 // problem is the table of errors: what the Center and the Status answer, as HTTP.
-func (a *handlers) problem(op huma.Operation, err error) error {
+func (a *handlers) problem(op huma.Operation, err error) *problem {
 	var field *task.FieldError
 	var conflict *task.ConflictError
 	var changed *task.ChangedError
