@@ -32,6 +32,11 @@ func TestARefusalIsAnErrorOfPackageTask(t *testing.T) {
 			_, err := c.Submit(ctx, client.Submit{BizType: "order_close", Now: true})
 			return err
 		},
+		"submit with another": func(ctx context.Context) error {
+			s := client.Submit{BizType: "order_close", Now: true}
+			_, errs := c.SubmitTogether(ctx, s, s)
+			return errs[1]
+		},
 		"get by key": func(ctx context.Context) error {
 			_, err := c.GetByKey(ctx, client.Key{BizType: "order_close", BizKey: "a", DedupKey: "k"})
 			return err

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -72,15 +73,35 @@ func keyPath(k Key, action string) (string, error) {
 }
 
 // Submit stores one task. If it returns no error, the task is committed.
-func (c *Client) Submit(ctx context.Context, s Submit) (out Submitted, err error) {
-	body, err := s.Request()
+func (c *Client) Submit(ctx context.Context, submit Submit) (out Submitted, err error) {
+	body, err := submit.Request()
 	if err != nil {
 		return out, invalid("body", err)
 	}
-	status, err := c.do(ctx, http.MethodPost, "/v1/tasks", body, &out.Task)
+	text, err := json.Marshal(body)
+	if err != nil {
+		return out, fmt.Errorf("encode request: %w", err)
+	}
+	s := &gathered{ctx: ctx, text: text, isSafe: hasKey(&body)}
+	var status int
+	if c.gatherer.takes(s) {
+		out.Task, status, err = c.gatherer.submit(s)
+	} else {
+		out.Task, status, err = c.submitAlone(s)
+	}
 	out.Duplicate = status == http.StatusOK
 	return out, err
 }
+
+// submitAlone sends a submit in a request of its own.
+func (c *Client) submitAlone(s *gathered) (t Task, status int, err error) {
+	status, err = c.each(s.ctx, s.isSafe, func(ctx context.Context, base string) (int, error) {
+		return c.send(ctx, base, http.MethodPost, "/v1/tasks", s.text, &t, nil)
+	})
+	return t, status, err
+}
+
+const batchPath = "/v1/tasks/batch"
 
 // SubmitBatch stores up to 10,000 tasks, at most 8 MiB of JSON, and answers for
 // each of them, in order. One that is refused does not spoil the rest. After an
@@ -93,7 +114,7 @@ func (c *Client) SubmitBatch(ctx context.Context, list []Submit) ([]BatchResult,
 			return nil, fmt.Errorf("task %d: %w", i, invalid("body", err))
 		}
 	}
-	out, err := post[api.BatchAnswer](ctx, c, "/v1/tasks/batch", body)
+	out, err := post[api.BatchAnswer](ctx, c, batchPath, body)
 	return out.Results, err
 }
 

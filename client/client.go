@@ -123,6 +123,8 @@ type Client struct {
 	header  http.Header
 	http    *http.Client
 
+	gathers     *bool     // as WithGathering says; nil: it was not given
+	gatherer    *gatherer // nil: each submit goes alone
 	consulToken string
 }
 
@@ -163,6 +165,9 @@ func New(baseURL string, opts ...Option) *Client {
 	}
 	for _, o := range opts {
 		o(c)
+	}
+	if c.gathers != nil && *c.gathers || c.gathers == nil && c.http == nil {
+		c.gatherer = newGatherer(c)
 	}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()

@@ -73,6 +73,9 @@ func (c *Client) candidates(ctx context.Context) ([]string, error) {
 	return slices.Concat(list[at:], list[:at]), nil
 }
 
+// hasOthers reports whether there may be another server.
+func (c *Client) hasOthers() bool { return c.consul != nil || len(c.servers) > 1 }
+
 // tryAll makes a request of one server of a list after the other. goes: another server may do better.
 func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool,
 	try func(context.Context, string) (int, error)) (status int, goes bool, err error) {
@@ -82,7 +85,7 @@ func (c *Client) tryAll(ctx context.Context, list []string, repeatable bool,
 		status, err = c.one(ctx, base, repeatable && !last, try)
 		if goes = ctx.Err() == nil && goesOn(err, repeatable); !goes {
 			current := base
-			if repeatable && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			if repeatable && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 				current = list[(i+1)%len(list)] // for the next request: this server may be silent
 			} else if err != nil {
 				break
@@ -126,8 +129,6 @@ func goesOn(err error, repeatable bool) bool {
 // isRepeatable reports whether a request may reach the center twice without harm.
 func isRepeatable(method string, body any) bool {
 	switch b := body.(type) {
-	case api.SubmitRequest:
-		return hasKey(&b)
 	case api.BatchRequest:
 		for i := range b.Tasks {
 			if !hasKey(&b.Tasks[i]) {
