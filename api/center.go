@@ -276,4 +276,6 @@ type AskLease struct {
 	Max  int           // at most so many: 1 to 256; 0: 1
 	Wait time.Duration // for one to fall due: 0 to 60 s
 	TTR  time.Duration // length of the lease of a task that sets no timeout: 100 ms to 24 h; 0: as the type says
+	// Settle is settled in the same request, which then does not wait. The results are in the answer.
+	Settle []Settlement
 }

@@ -13,6 +13,8 @@ type LeaseRequest struct {
 	Max  int       `json:"max,omitempty" minimum:"1" maximum:"256" default:"1" doc:"At most this many tasks, in digits only: 1.0 and 1e2 are refused." example:"10"`
 	Wait *Duration `json:"wait,omitempty" doc:"How long to wait if no task is due: a Go duration of 0s to 60s. Left out: not at all." example:"30s"`
 	TTR  *Duration `json:"ttr,omitempty" doc:"How long the caller has the tasks (time to run) that have no timeout of their own: a Go duration of 100ms to 24h. Left out: pull.ttr of the business type." example:"30s"`
+	// Settle is what to do first.
+	Settle []Settlement `json:"settle,omitempty" nullable:"false" minItems:"1" maxItems:"1000" doc:"Leases to settle, as POST /v1/leases/settle does. Then the request does not wait."`
 }
 
 // MayBeEmpty marks a body that may be left out.
@@ -22,6 +24,8 @@ func (LeaseRequest) MayBeEmpty() {}
 type LeaseAnswer struct {
 	Tasks  []LeasedTask `json:"tasks" nullable:"false" doc:"The tasks, those that were due first at the front. Empty: none fell due in time."`
 	Paused bool         `json:"paused" doc:"The business type is paused: it hands out no tasks."`
+	// Results are those of LeaseRequest.Settle, in order.
+	Results []Settled `json:"results,omitempty" nullable:"false" doc:"What became of settle, in order; left out without it."`
 }
 
 // LeasedTask is a task that its caller has for a while.
@@ -54,7 +58,29 @@ func (a LeaseAnswer) AppendJSON(dst []byte) []byte {
 		}
 		dst = a.Tasks[i].AppendJSON(dst)
 	}
-	return append(strconv.AppendBool(append(dst, `],"paused":`...), a.Paused), '}')
+	dst = strconv.AppendBool(append(dst, `],"paused":`...), a.Paused)
+	if len(a.Results) > 0 {
+		dst = appendSettled(append(dst, ','), a.Results)
+	}
+	return append(dst, '}')
+}
+
+// AppendJSON appends a as JSON to dst; see Task.AppendJSON.
+func (a SettleAnswer) AppendJSON(dst []byte) []byte {
+	return append(appendSettled(append(dst, '{'), a.Results), '}')
+}
+
+// appendSettled appends the field of an answer that has the results of settlements.
+func appendSettled(dst []byte, results []Settled) []byte {
+	dst = append(dst, `"results":[`...)
+	for i, r := range results {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendString(append(dst, `{"lease":`...), r.Lease)
+		dst = append(appendString(append(dst, `,"result":`...), r.Result), '}')
+	}
+	return append(dst, ']')
 }
 
 // Lease names a hand-out of a task to a consumer. Its text is opaque to consumers.

@@ -291,9 +291,10 @@ func (c *Client) Audit(ctx context.Context, q Audit) (AuditPage, error) {
 
 // Lease leases due tasks of a business type whose processor is pull. Without any it waits, and returns an empty list in
 // the end. Each task must be settled before ExpiresAt; then it is handed out again, or dead after max_retries. ctx should
-// allow for Wait: a caller that gives up earlier may have been given tasks that nobody works on until then.
+// allow for Wait: a caller that gives up earlier may have been given tasks that nobody works on until then. With q.Settle it
+// does not wait, and the answer has the results; an older center refuses it with an *Error that names the field body.settle.
 func (c *Client) Lease(ctx context.Context, bizType string, q AskLease) (Leased, error) {
-	r := api.LeaseRequest{Max: max(1, q.Max), Wait: (*api.Duration)(&q.Wait)}
+	r := api.LeaseRequest{Max: max(1, q.Max), Wait: (*api.Duration)(&q.Wait), Settle: q.Settle}
 	if q.TTR != 0 {
 		r.TTR = (*api.Duration)(&q.TTR)
 	}

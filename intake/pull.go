@@ -47,6 +47,9 @@ func (noPuller) Settle(_ context.Context, list []worker.Settlement) []worker.Set
 // Lease hands out due tasks of all nodes to a consumer. If none is due it waits for one, and returns an empty list at the
 // end of q.Wait. A caller whose ctx ends gets none.
 //
+// With q.Settle it settles at the same time, so that both may share a commit, and does not wait: the results of settlements
+// must not be late. After them an error of the lease is an empty list.
+//
 // The errors are task.UnknownTypeError, task.FieldError, and task.ErrUnavailable if no node could hand
 // out anything.
 func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
@@ -57,6 +60,9 @@ func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (ap
 	q.Max = cmp.Or(q.Max, 1)
 	if err := checkLease(&q); err != nil {
 		return api.LeaseAnswer{}, err
+	}
+	if len(q.Settle) > 0 {
+		return s.settleAndLease(ctx, bizType, q)
 	}
 	waiting, stop := context.WithTimeout(ctx, q.Wait)
 	defer stop()
@@ -83,6 +89,39 @@ func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (ap
 	}
 	return api.LeaseAnswer{Tasks: c.got, Paused: s.cfg.Queue.IsPaused(b.ID)}, err
 }
+
+// settleAndLease leases what is due while it settles. If that is nothing it leases again afterwards: the settled leases
+// may have had all the room.
+func (s *Service) settleAndLease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
+	if err := checkSettlements(q.Settle); err != nil {
+		return api.LeaseAnswer{}, err
+	}
+	var results []api.Settled
+	var settled sync.WaitGroup
+	settled.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, settleWithin)
+		defer cancel()
+		results, _ = s.Settle(ctx, q.Settle...) // they are checked
+	})
+	ask := api.AskLease{Max: q.Max, TTR: q.TTR}
+	answer, err := s.Lease(ctx, bizType, ask)
+	settled.Wait()
+	if len(answer.Tasks) == 0 && err == nil {
+		answer, err = s.Lease(ctx, bizType, ask)
+	}
+	if ctx.Err() != nil {
+		s.giveBack(ctx, answer.Tasks)
+		return api.LeaseAnswer{}, ctx.Err()
+	}
+	if err != nil { // the results must be known all the same
+		answer.Tasks = []api.LeasedTask{}
+	}
+	answer.Results = results
+	return answer, nil
+}
+
+// settleWithin bounds the settlements of a lease request.
+const settleWithin = 30 * time.Second
 
 func (s *Service) pullType(name string) (task.BizType, error) {
 	b, err := s.Types().Find(name)
@@ -313,8 +352,8 @@ func (s *Service) Close() {
 // Settle settles leases, each at the owner of its task. The results are in the order of the list: also after an error of
 // a node or a database, which concerns its own leases only.
 func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
-	if n := len(list); n < 1 || n > MaxSettle {
-		return nil, task.Wrong("settle", "holds %d settlements; give 1 to %d", n, MaxSettle)
+	if err := checkSettlements(list); err != nil {
+		return nil, err
 	}
 	results := make([]api.Settled, len(list))
 	var here []worker.Settlement
@@ -322,10 +361,6 @@ func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Set
 	away := make(map[Peer][]int)
 	for i := range list {
 		results[i] = api.Settled{Lease: list[i].Lease, Result: api.SettledUnavailable}
-		if err := checkSettlement(&list[i]); err != nil {
-			err.Field = fmt.Sprintf("settle[%d].%s", i, err.Field)
-			return nil, err
-		}
 		lease, err := api.ParseLease(list[i].Lease)
 		p, impossible := s.partition(uint64(lease.JobID))
 		switch {
@@ -362,6 +397,19 @@ func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Set
 	}
 	asked.Wait()
 	return results, nil
+}
+
+func checkSettlements(list []api.Settlement) error {
+	if n := len(list); n < 1 || n > MaxSettle {
+		return task.Wrong("settle", "holds %d settlements; give 1 to %d", n, MaxSettle)
+	}
+	for i := range list {
+		if err := checkSettlement(&list[i]); err != nil {
+			err.Field = fmt.Sprintf("settle[%d].%s", i, err.Field)
+			return err
+		}
+	}
+	return nil
 }
 
 func checkSettlement(s *api.Settlement) *task.FieldError {

@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -297,5 +298,57 @@ func TestRefusedLeases(t *testing.T) {
 		require.ErrorContains(t, err, "settle: holds 0")
 		_, err = s.Settle(t.Context(), api.Settlement{Lease: "a-b", Do: "extend", TTR: 1})
 		require.ErrorContains(t, err, "settle[0].ttr: is 1ns")
+	})
+}
+
+// room is a node whose one task is leased only once the lease of another one is settled.
+type room struct {
+	alone
+	settled atomic.Bool
+	given   atomic.Bool
+	err     error
+}
+
+func (r *room) Lease(context.Context, context.Context, uint64, int, time.Duration, func() bool) ([]task.Task, error) {
+	if r.err != nil || !r.settled.Load() || r.given.Swap(true) {
+		return nil, r.err
+	}
+	return []task.Task{{JobID: 1, BizType: 1, Lease: 5}}, nil
+}
+
+func (r *room) Settle(_ context.Context, list []worker.Settlement) []worker.Settled {
+	r.settled.Store(true)
+	return slices.Repeat([]worker.Settled{worker.SettledOK}, len(list))
+}
+
+// A request that settles does not wait: it answers with the results, and with what is due after them.
+func TestLeaseSettlesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &distant{}
+		p := &room{alone: alone{other}}
+		s, began := pullServiceIn(t, alone{other}, p), time.Now()
+		ack := api.Settlement{Lease: api.Lease{JobID: 1 << 30, Number: 7}.String(), Do: "ack"}
+		lease := func(settle ...api.Settlement) (api.LeaseAnswer, error) {
+			return s.Lease(t.Context(), "orders", api.AskLease{Max: 2, Wait: time.Minute, Settle: settle})
+		}
+		_, err := lease(ack, api.Settlement{Lease: ack.Lease, Do: "extend", TTR: 1})
+		require.ErrorContains(t, err, "settle[1].ttr")
+		_, err = s.Lease(t.Context(), "pushed", api.AskLease{Settle: []api.Settlement{ack}})
+		require.ErrorContains(t, err, "processor pull")
+		require.False(t, p.settled.Load(), "a wrong request does nothing")
+
+		results := []api.Settled{{Lease: ack.Lease, Result: "ok"}, {Lease: "x", Result: "invalid"}}
+		got, err := lease(ack, api.Settlement{Lease: "x", Do: "ack"})
+		require.NoError(t, err)
+		require.Len(t, got.Tasks, 1)
+		require.Equal(t, results, got.Results)
+		got, err = lease(ack)
+		require.NoError(t, err)
+		require.Equal(t, api.LeaseAnswer{Tasks: []api.LeasedTask{}, Results: results[:1]}, got)
+		p.err = intake.Unavailable("the database is away")
+		got, err = lease(ack)
+		require.NoError(t, err, "the results are answered all the same")
+		require.Equal(t, api.LeaseAnswer{Tasks: []api.LeasedTask{}, Results: results[:1]}, got)
+		require.Zero(t, time.Since(began))
 	})
 }

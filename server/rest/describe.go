@@ -295,9 +295,10 @@ var descriptions = map[string]description{
 		also: map[int]string{202: "The operation goes on."},
 	},
 	"lease-tasks": {
-		tag: "pull", summary: "Lease tasks",
+		tag: "pull", summary: "Lease tasks", maxBody: 1 << 20,
 		text: "Hands out tasks that are due, of all nodes, the processor of whose business type is pull. It answers at once with what is due; else it waits, and answers with an empty list in the end. " +
-			"Each task is the caller's until it is settled or its lease ends; a lease that ends counts as a failed run. The body may be left out.",
+			"Each task is the caller's until it is settled or its lease ends; a lease that ends counts as a failed run. The body may be left out. " +
+			"settle ends or extends leases in the same request, as POST /v1/leases/settle does; then it does not wait for tasks, and results says what became of them.",
 		request:  `{"max":10,"wait":"30s","ttr":"1m"}`,
 		answer:   `{"tasks":[{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","expires_at":"2026-01-02T15:05:05.004Z","attempt":1,"task":` + pendingTask + `}],"paused":false}`,
 		refusals: []int{400, 404, 413, 415, 422, 503}, unbounded: true,

@@ -134,3 +134,14 @@ func TestBatchAnswerAppendJSON(t *testing.T) {
 	}}
 	require.JSONEq(t, jsonOf(t, a), string(a.AppendJSON(nil)))
 }
+
+// A lease request settles, and answers as the route for that does.
+func TestALeaseSettles(t *testing.T) {
+	h := newFake(newFakeCenter(t))
+	const settle = `"settle":[{"lease":"1-1","do":"ack"},{"lease":"<\"é","do":"nack","retry_after":"1s","error":"e"}]`
+	want := call(h, "POST", "/v1/leases/settle", "{"+settle+"}").read(t, 200)
+	require.Equal(t, map[string]any{"lease": "<\"é", "result": "ok"}, want["results"].([]any)[1])
+	got := call(h, "POST", "/v1/biz-types/order_close/lease", `{"max":2,`+settle+"}").read(t, 200)
+	require.Equal(t, map[string]any{"tasks": []any{}, "paused": false, "results": want["results"]}, got)
+	require.NotContains(t, call(h, "POST", "/v1/biz-types/order_close/lease", "").read(t, 200), "results")
+}

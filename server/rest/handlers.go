@@ -350,7 +350,7 @@ func (in *leaseInput) Resolve(ctx huma.Context) []error {
 }
 
 func (a *handlers) lease(ctx context.Context, in *leaseInput) (api.LeaseAnswer, error) {
-	ask := api.AskLease{Max: in.sent.Max}
+	ask := api.AskLease{Max: in.sent.Max, Settle: in.sent.Settle}
 	if in.sent.Wait != nil {
 		ask.Wait = time.Duration(*in.sent.Wait)
 	}

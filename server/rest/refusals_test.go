@@ -259,6 +259,8 @@ func otherRefusals(jobID string) []refusal {
 		{"settle of an unknown kind", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"eat"}]}`, 422, []string{"body.settle[0].do"}},
 		{"settle with a short ttr", "POST", "/v1/leases/settle", `{"settle":[{"lease":"1-1","do":"extend","ttr":"1ns"}]}`, 422, []string{"body.settle[0].ttr"}},
 		{"settle of a number", "POST", "/v1/leases/settle", `{"settle":[7]}`, 422, []string{"body.settle[0]"}},
+		{"settle in a lease with a short ttr", "POST", "/v1/biz-types/order_close/lease", `{"settle":[{"lease":"1-1","do":"extend","ttr":"0s"}]}`, 422, []string{"body.settle[0].ttr"}},
+		{"settle of none in a lease", "POST", "/v1/biz-types/order_close/lease", `{"settle":[]}`, 422, []string{"body.settle"}},
 		{"settle of none", "POST", "/v1/leases/settle", `{"settle":[]}`, 422, []string{"body.settle"}},
 
 		{"wake without job_ids", "POST", "/v1/cluster/wake", `{}`, 422, []string{"body.job_ids"}},

@@ -184,14 +184,17 @@ func (c *Center) Audit(ctx context.Context, _ api.Audit) (api.AuditPage, error) 
 	return answer(ctx, c, api.AuditPage{Entries: []api.AuditEntry{}})
 }
 
-func (c *Center) Lease(ctx context.Context, _ string, _ api.AskLease) (api.LeaseAnswer, error) {
-	return answer(ctx, c, api.LeaseAnswer{Tasks: append([]api.LeasedTask{}, c.Leased...)})
+func (c *Center) Lease(ctx context.Context, _ string, q api.AskLease) (api.LeaseAnswer, error) {
+	return answer(ctx, c, api.LeaseAnswer{Tasks: append([]api.LeasedTask{}, c.Leased...), Results: settled(q.Settle)})
 }
 
 func (c *Center) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
-	results := make([]api.Settled, len(list))
-	for i := range list {
-		results[i] = api.Settled{Lease: list[i].Lease, Result: api.SettledOK}
+	return answer(ctx, c, settled(list))
+}
+
+func settled(list []api.Settlement) (results []api.Settled) {
+	for _, s := range list {
+		results = append(results, api.Settled{Lease: s.Lease, Result: api.SettledOK})
 	}
-	return answer(ctx, c, results)
+	return results
 }
