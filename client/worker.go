@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -47,6 +49,9 @@ const (
 	settlePause = 100 * time.Millisecond
 )
 
+// maxSettle is how many leases a request settles.
+const maxSettle = 1000
+
 // Run works until ctx ends. Then it leases nothing more, waits for the tasks that run and settles them. It returns an error
 // at once if a field is missing or out of range, or if the center refuses the request for good: an unknown business type, say, or
 // a wrong token.
@@ -55,7 +60,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	slots := make(chan struct{}, cmp.Or(w.Concurrency, 16))
-	results := make(chan outcome, cap(slots))
+	results := &outbox{wake: wait.NewSignal()}
 	settled := make(chan struct{})
 	go func() { w.settleAll(results); close(settled) }()
 	leases := newExtender(w)
@@ -63,13 +68,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	extended := make(chan struct{})
 	go func() { leases.run(extending); close(extended) }()
 	var running sync.WaitGroup
-	defer func() { running.Wait(); stopExtending(); close(results); <-settled; <-extended }()
+	defer func() { running.Wait(); stopExtending(); results.close(); <-settled; <-extended }()
 	for {
+		results.hold()
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
+			results.letGo()
 			return nil
 		}
 		free := 1
@@ -77,7 +84,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			slots <- struct{}{}
 			free++
 		}
-		got, err := w.lease(ctx, free)
+		got, err := w.leaseAndSettle(ctx, free, results)
 		for range free - len(got.Tasks) {
 			<-slots
 		}
@@ -94,7 +101,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		for _, t := range got.Tasks {
 			running.Go(func() {
 				o := outcome{settlement: Settlement{Lease: t.Lease.String(), Do: Nack, Error: "the run ended its goroutine (runtime.Goexit)"}}
-				defer func() { results <- o; <-slots }()
+				defer func() { results.add(o); <-slots }()
 				w.run(context.WithoutCancel(ctx), t, leases, &o)
 			})
 		}
@@ -118,16 +125,38 @@ func (w *Worker) check() error {
 	return nil
 }
 
-// lease leases up to n tasks. When ctx ends, an answer may be under way whose tasks nobody would work on until their leases
+// leaseAndSettle leases up to n tasks, and settles what waits for that in the same request.
+func (w *Worker) leaseAndSettle(ctx context.Context, n int, results *outbox) (Leased, error) {
+	if time.Now().Before(results.apart) {
+		results.letGo()
+	}
+	list := results.takeHeld()
+	if len(list) == 0 {
+		return w.lease(ctx, AskLease{Max: n, Wait: workerWait, TTR: w.TTR})
+	}
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), workerWait)
+	defer cancel()
+	got, err := w.lease(bounded, AskLease{Max: n, TTR: w.TTR, Settle: settlements(list)})
+	refused, ok := errors.AsType[*Error](err)
+	if ok && slices.ContainsFunc(refused.Errors, func(f FieldError) bool { return f.Location == "body.settle" }) { // an older center
+		results.apart = time.Now().Add(gatherPause)
+		results.add(list...)
+		return Leased{}, nil
+	}
+	results.add(w.settled(list, got.Results, err)...)
+	return got, err
+}
+
+// lease leases tasks. When ctx ends, an answer may be under way whose tasks nobody would work on until their leases
 // end: it is awaited for a moment. After that the center gives a caller that hangs up no lease.
-func (w *Worker) lease(ctx context.Context, n int) (Leased, error) {
+func (w *Worker) lease(ctx context.Context, q AskLease) (Leased, error) {
 	asking, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
 	defer context.AfterFunc(ctx, func() {
 		pause(asking, stopPause)
 		hangUp()
 	})()
-	return w.Client.Lease(asking, w.BizType, AskLease{Max: n, Wait: workerWait, TTR: w.TTR})
+	return w.Client.Lease(asking, w.BizType, q)
 }
 
 func (w *Worker) logger() *slog.Logger { return cmp.Or(w.Logger, slog.Default()) }
@@ -183,48 +212,120 @@ func (w *Worker) process(ctx context.Context, t LeasedTask) (err error) {
 	return w.Process(ctx, t)
 }
 
-// settleAll settles outcomes. One request takes all that have come meanwhile. An outcome that cannot be settled now is sent
-// again until its lease ends.
-func (w *Worker) settleAll(results <-chan outcome) {
-	var list []outcome
-	for {
+// outbox has the outcomes that are to be settled. While the worker waits for a free slot they wait for its next request for
+// tasks; else they are settled in a request of their own.
+type outbox struct {
+	wake wait.Signal
+
+	apart time.Time // until then no request does both: the center does not know that. Of the goroutine that leases
+
+	mu     sync.Mutex
+	list   []outcome
+	isHeld bool
+	closed bool
+}
+
+// hold keeps outcomes for the next request for tasks.
+func (b *outbox) hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isHeld = true
+}
+
+// letGo has outcomes settled at once.
+func (b *outbox) letGo() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isHeld = false
+	b.wake.Set()
+}
+
+func (b *outbox) add(list ...outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.list = append(b.list, list...)
+	if !b.isHeld {
+		b.wake.Set()
+	}
+}
+
+// takeHeld takes what is held for a request for tasks. What comes afterwards is not held.
+func (b *outbox) takeHeld() (list []outcome) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isHeld {
+		list = b.takeLocked()
+	}
+	b.isHeld = false
+	return list
+}
+
+// take takes as many outcomes as fit into a request.
+func (b *outbox) take() []outcome {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.takeLocked()
+}
+
+func (b *outbox) takeLocked() []outcome {
+	n := min(len(b.list), maxSettle)
+	list := slices.Clone(b.list[:n])
+	b.list = slices.Delete(b.list, 0, n)
+	return list
+}
+
+// close says that no further outcome comes.
+func (b *outbox) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	b.wake.Set()
+}
+
+// isDone reports whether there is nothing left to settle.
+func (b *outbox) isDone() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed && len(b.list) == 0
+}
+
+// settleAll settles outcomes that no request for tasks takes along. One request takes all that have come meanwhile. An outcome that
+// cannot be settled now is sent again until its lease ends.
+func (w *Worker) settleAll(results *outbox) {
+	for !results.isDone() {
+		list := results.take()
 		if len(list) == 0 {
-			o, open := <-results
-			if !open {
-				return
-			}
-			list = append(list, o)
+			<-results.wake
+			continue
 		}
-	more:
-		for len(list) < 1000 {
-			select {
-			case o, open := <-results:
-				if !open {
-					break more
-				}
-				list = append(list, o)
-			default:
-				break more
-			}
-		}
-		if list = w.settle(list); len(list) > 0 {
+		if again := w.settle(list); len(again) > 0 {
 			time.Sleep(settlePause)
+			results.add(again...)
 		}
 	}
 }
 
 // settle returns the outcomes that are to be settled again.
 func (w *Worker) settle(list []outcome) (again []outcome) {
+	ctx, cancel := context.WithTimeout(context.Background(), workerWait)
+	defer cancel()
+	answered, err := w.Client.Settle(ctx, settlements(list)...)
+	if err != nil {
+		w.logger().Warn("leases not settled; trying again", "biz_type", w.BizType, "leases", len(list), "error", err)
+	}
+	return w.settled(list, answered, err)
+}
+
+func settlements(list []outcome) []Settlement {
 	settle := make([]Settlement, len(list))
 	for i, o := range list {
 		settle[i] = o.settlement
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), workerWait)
-	defer cancel()
-	answered, err := w.Client.Settle(ctx, settle...)
-	if err != nil {
-		w.logger().Warn("leases not settled; trying again", "biz_type", w.BizType, "leases", len(list), "error", err)
-	}
+	return settle
+}
+
+// settled reads the results of settlements, and returns the outcomes that are to be settled again.
+func (w *Worker) settled(list []outcome, answered []SettleResult, err error) (again []outcome) {
 	for i, o := range list {
 		switch result := resultOf(answered, err, i); {
 		case result == SettledUnavailable && time.Now().Before(o.expires):

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,5 +107,82 @@ func TestWorkerIsWrong(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 		require.ErrorContains(t, w.Run(ctx), says)
 		stop()
+	}
+}
+
+// pulling is a center that hands out n tasks, one at a time, and writes down what it is asked.
+type pulling struct {
+	t      *testing.T
+	n      int
+	older  bool // it does not know settle in a request for tasks
+	fails  bool // the first request that settles gets no answer
+	stop   context.CancelFunc
+	mu     sync.Mutex // of what follows
+	leased int
+	asked  []string
+}
+
+func (p *pulling) answer(r *http.Request) (*http.Response, error) {
+	var asked struct {
+		Settle []client.Settlement
+		Wait   string
+	}
+	require.NoError(p.t, json.NewDecoder(r.Body).Decode(&asked))
+	said, results := strings.TrimPrefix(r.URL.Path, "/v1/"), ""
+	for i, s := range asked.Settle {
+		said += " " + string(s.Do) + " " + s.Lease
+		results += strings.Repeat(",", min(i, 1)) + `{"lease":"` + s.Lease + `","result":"ok"}`
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, said)
+	switch {
+	case p.fails && len(asked.Settle) > 0:
+		p.fails = false
+		return nil, errors.New("lost")
+	case strings.HasSuffix(r.URL.Path, "/settle"):
+		return answered(200, `{"results":[`+results+`]}`), nil
+	case p.older && len(asked.Settle) > 0:
+		refusal := answered(422, `{"status":422,"errors":[{"location":"body.settle","message":"is no field of this body"}]}`)
+		refusal.Header = http.Header{"Content-Type": {"application/problem+json"}}
+		return refusal, nil
+	case p.leased == p.n && len(asked.Settle) > 0:
+		return answered(200, `{"tasks":[],"results":[`+results+`]}`), nil
+	case p.leased == p.n:
+		p.mu.Unlock()
+		time.Sleep(time.Second)
+		p.stop()
+		<-r.Context().Done()
+		p.mu.Lock()
+		return nil, r.Context().Err()
+	}
+	p.leased++
+	return answered(200, fmt.Sprintf(`{"tasks":[{"lease":"%d-1","attempt":1,"expires_at":%q,"task":{"job_id":"1","biz_id":"1"}}],"results":[%s]}`, p.leased,
+		time.Now().Add(time.Minute).UTC().Format(time.RFC3339), results)), nil
+}
+
+// What has ended is settled by the next request for tasks, where the worker was waiting to make one.
+func TestWorkerSettlesWithItsNextLease(t *testing.T) {
+	const lease, settle = "biz-types/a/lease", "leases/settle"
+	for name, row := range map[string]struct {
+		center *pulling
+		asked  []string
+	}{
+		"as it is":    {&pulling{n: 3}, []string{lease, lease + " ack 1-1", lease + " ack 2-1", lease + " ack 3-1", lease}},
+		"an older":    {&pulling{n: 2, older: true}, []string{lease, lease + " ack 1-1", settle + " ack 1-1", lease, settle + " ack 2-1", lease}},
+		"a lost one":  {&pulling{n: 1, fails: true}, []string{lease, lease + " ack 1-1", settle + " ack 1-1", lease}},
+		"an idle one": {&pulling{}, []string{lease}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithCancel(t.Context())
+				center := row.center
+				center.t, center.stop = t, stop
+				w := client.Worker{Client: client.New("center", client.WithHTTPClient(&http.Client{Transport: roundTrip(center.answer)})), BizType: "a", Concurrency: 1,
+					Process: func(context.Context, client.LeasedTask) error { time.Sleep(time.Millisecond); return nil }}
+				require.NoError(t, w.Run(ctx))
+				require.ElementsMatch(t, row.asked, center.asked)
+			})
+		})
 	}
 }
