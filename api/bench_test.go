@@ -25,3 +25,19 @@ func BenchmarkTask(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkReadLeased reads an answer with 100 leased tasks.
+func BenchmarkReadLeased(b *testing.B) {
+	a := api.LeaseAnswer{}
+	for range 100 {
+		a.Tasks = append(a.Tasks, api.LeasedTask{Lease: api.Lease{JobID: 413351953711104, Number: 1 << 60}, Attempt: 1, Task: api.From(full(), "order_close")})
+	}
+	text := a.AppendJSON(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		var read api.LeaseAnswer
+		if err := json.Unmarshal(text, &read); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -90,9 +90,9 @@ func (e *BatchError) Unwrap() []error {
 // Problem is a refusal as HTTP carries it (RFC 9457). errors.Is and errors.As find in it what
 // it stands for in package task; see Unwrap.
 type Problem struct {
-	Status  int            `json:"status"`       // HTTP status
-	Title   string         `json:"title"`        // the status in words
-	Detail  string         `json:"detail"`       // what is wrong
+	Status  int            `json:"status"`                // HTTP status
+	Title   string         `json:"title"`                 // the status in words
+	Detail  string         `json:"detail"`                // what is wrong
 	Outcome string         `json:"outcome,omitempty"`     // with 409: already_processed, already_cancelled, dead, running or pending
 	Until   Time           `json:"leased_until,omitzero"` // with the outcome running: when its consumer's lease ends; zero: no consumer has it
 	Task    *Task          `json:"task,omitempty"`        // with 412: the task as it stands, its ETag too

@@ -29,7 +29,7 @@ func FuzzAppendJSON(f *testing.F) {
 // FuzzID holds the reading of an id against the standard library's: a value is
 // an id if it is a number or a string whose text is a uint64 in plain digits.
 func FuzzID(f *testing.F) {
-	for _, seed := range []string{`1`, `"1"`, `-1`, `1e3`, `"+1"`, `null`, `"\u0031"`, `18446744073709551616`, `[`, `"`} {
+	for _, seed := range []string{`1`, `"1"`, `-1`, `1e3`, `"+1"`, `null`, `"\u0031"`, `18446744073709551616`, `[`, `"`, `"000"`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
@@ -42,7 +42,7 @@ func FuzzID(f *testing.F) {
 			text = number.String()
 		}
 		want, wantErr := strconv.ParseUint(text, 10, 64)
-		require.Equal(t, wantErr == nil, err == nil, "%q: %v", value, err)
+		require.Equal(t, wantErr == nil && strconv.FormatUint(want, 10) == text, err == nil, "%q: %v", value, err)
 		if err == nil {
 			require.EqualValues(t, want, id)
 		}

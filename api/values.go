@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,7 +45,8 @@ func (id *ID) UnmarshalText(digits []byte) error {
 func (id *ID) UnmarshalJSON(value []byte) error {
 	digits := string(value)
 	if len(value) > 0 && value[0] == '"' {
-		if err := json.Unmarshal(value, &digits); err != nil {
+		var err error
+		if digits, err = unquote(value); err != nil {
 			return notAnID(digits)
 		}
 	}
@@ -54,6 +56,19 @@ func (id *ID) UnmarshalJSON(value []byte) error {
 	}
 	*id = n
 	return nil
+}
+
+// unquote gives the text of a JSON string. What has letters, digits and dashes only needs no decoder.
+func unquote(value []byte) (text string, err error) {
+	if plain := len(value) >= 2 && value[len(value)-1] == '"' && !slices.ContainsFunc(value[1:len(value)-1], isNotPlain); plain {
+		return string(value[1 : len(value)-1]), nil
+	}
+	err = json.Unmarshal(value, &text)
+	return text, err
+}
+
+func isNotPlain(c byte) bool {
+	return c != '-' && (c < '0' || c > '9') && (c|' ' < 'a' || c|' ' > 'z')
 }
 
 func (id ID) appendJSON(dst []byte) []byte {
@@ -120,8 +135,8 @@ func (id *BizID) UnmarshalJSON(value []byte) error {
 		*id = BizID{Number: uint64(number)}
 		return nil
 	}
-	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
+	text, err := unquote(value)
+	if err != nil {
 		return err
 	}
 	return id.UnmarshalText([]byte(text))

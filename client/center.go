@@ -93,7 +93,7 @@ func (c *Client) Submit(ctx context.Context, submit Submit) (out Submitted, err 
 	return out, err
 }
 
-// submitAlone sends a submit in a request of its own.
+// submitAlone sends one submit in one request.
 func (c *Client) submitAlone(s *gathered) (t Task, status int, err error) {
 	status, err = c.each(s.ctx, s.isSafe, func(ctx context.Context, base string) (int, error) {
 		return c.send(ctx, base, http.MethodPost, "/v1/tasks", s.text, &t, nil)

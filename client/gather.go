@@ -16,7 +16,7 @@ import (
 
 // WithGathering says whether the Submits of concurrent callers go to the center in one request, which costs both sides less.
 // A submit is sent at once, unless two requests are under way; what comes meanwhile is the next request. Each caller gets the answer
-// that a request of its own would have got, when all submits of the request are answered. On by default, but not with WithHTTPClient,
+// to a single submit, when all submits of the request are answered. On by default, but not with WithHTTPClient,
 // whose transport may read the contexts of the callers, as one does that traces requests.
 func WithGathering(on bool) Option { return func(c *Client) { c.gathers = &on } }
 
@@ -32,7 +32,7 @@ const (
 // gatherer sends the submits of concurrent callers together.
 type gatherer struct {
 	client *Client
-	// safe are submits that may be repeated at another server. They do not go together with those that may not.
+	// safe are submits that may be repeated at another server. The others never go together with them.
 	safe, others *groupcommit.Group[*gathered]
 	pausedUntil  atomic.Int64 // Unix time in ns
 }

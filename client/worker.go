@@ -213,7 +213,7 @@ func (w *Worker) process(ctx context.Context, t LeasedTask) (err error) {
 }
 
 // outbox has the outcomes that are to be settled. While the worker waits for a free slot they wait for its next request for
-// tasks; else they are settled in a request of their own.
+// tasks; else a request settles them that does nothing else.
 type outbox struct {
 	wake wait.Signal
 

@@ -87,7 +87,7 @@ func (a *handlers) submitBatch(ctx context.Context, in *batchInput) (api.BatchAn
 // maxFull is the most tasks of a batch that asks for full answers.
 const maxFull = 1000
 
-// submitEach takes each task of a batch as a submit of its own: they wait for each other nowhere, and each has its own trace.
+// submitEach takes each task of a batch as a single submit: none waits for another, and each has its own trace.
 func (a *handlers) submitEach(ctx context.Context, items []batchItem) (api.BatchAnswer, error) {
 	if len(items) > maxFull {
 		return api.BatchAnswer{}, task.Wrong("tasks", "holds %d tasks; give 1 to %d where full is true", len(items), maxFull)
@@ -130,7 +130,7 @@ func (a *handlers) submitOne(ctx context.Context, item *batchItem) (answer *api.
 	return answer
 }
 
-// submitOperation is what the table of errors knows of POST /v1/tasks.
+// submitOperation stands for POST /v1/tasks in the table of errors.
 var submitOperation = huma.Operation{Method: http.MethodPost, Path: "/v1/tasks", OperationID: "submit-task"}
 
 // answerOf is a problem as a part of an answer.
