@@ -62,7 +62,7 @@ lint: ## formatting, vet, staticcheck, go.mod, and what is in deploy/
 bench: deps ## every Go benchmark, one package after the other, on servers of their own
 	scripts/with-servers.sh -buffer-pool=2G -- go test -run='^$$' -bench=. -benchmem -count=1 -timeout=60m -p=1 $(PKG)
 
-bench-peers: ## this beside asynq, River, beanstalkd and BullMQ, into docs/bench/peers.md: hours (ARGS=--quick for a look)
+bench-peers: ## this beside RocketMQ, Artemis, Quartz, beanstalkd and others, into docs/bench/peers.md: hours (ARGS=--quick for a look)
 	@scripts/bench-deps.sh
 	@scripts/bench-peers.sh $(ARGS)
 

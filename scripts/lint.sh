@@ -4,6 +4,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+gocognit=github.com/uudashr/gocognit/cmd/gocognit@v1.2.0
 kustomize=sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
 kube_score=github.com/zegl/kube-score/cmd/kube-score@v1.20.0
 failed=0
@@ -44,6 +45,8 @@ check gofmt test -z "$(gofmt -l . | tee /dev/stderr)" # names the files to run g
 check vet go vet ./...
 check "lines of each folder" scripts/lines.sh
 check staticcheck go run "$staticcheck" ./...
+# A function that takes more than 25 points of attention is more than one.
+check "cognitive complexity" go run "$gocognit" -over 25 -ignore "_test|^bench|testdata|internal/(testrig|sim|soak|virtual|fakeconsul)" .
 check "go mod tidy" go mod tidy -diff
 # Modules of their own: what we compare ourselves with, and what drives a browser, is no dependency of ours.
 for module in bench server/console/e2e; do
@@ -51,7 +54,7 @@ for module in bench server/console/e2e; do
   check "$module: staticcheck" go run -C "$module" "$staticcheck" ./...
   check "$module: go mod tidy" go mod tidy -C "$module" -diff
 done
-for script in scripts/*.sh .ci/run; do
+for script in scripts/*.sh bench/jvm/*.sh .ci/run; do
   check "$script" bash -n "$script"
 done
 # scripts/soak-mutations.sh needs them.
