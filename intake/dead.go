@@ -135,8 +135,8 @@ func (s *Service) changePages(ctx context.Context, kind string, f store.DeadFilt
 	return changed, nil
 }
 
-// changePage changes dead tasks. A dead task is in no queue, so any node may change it. Those that another caller has changed are
-// left out.
+// changePage changes dead tasks. A dead task is in no queue, so any node may change it. It leaves out
+// tasks that another caller has changed.
 func (s *Service) changePage(ctx context.Context, kind string, page []task.Task) (n int, err error) {
 	moves := make([]store.Move, len(page))
 	for i := range page {

@@ -70,39 +70,16 @@ func (cl *claimer) flushLoads(batch []claim) {
 	}
 	receipts := make([]receipt, len(batch))
 	var again []task.Task // to be armed
-	now := cl.cfg.Now()
 	owned := cl.recordRead(batch)
 	for i := range batch {
 		receipts[i] = receipt{cl.writer, batch[i]}
 		c := &receipts[i].claim
 		row := rows[c.member.JobID]
-		switch {
-		case c.slot == nil:
-			if row != nil && !cl.writer.follow(row) {
-				again = append(again, *row)
-			}
-		case row == nil && err != nil:
-			cl.writer.release(c, later(c.member.At, now.Add(releasePause)))
-		case !owned[c.slot]:
-			cl.writer.release(c, c.member.At)
-		case cl.isMisplaced(c):
-			// The partitions were different when it was armed, or it was added by hand.
-			cl.writer.end(c, done, c.member)
-			if row != nil && row.Status == task.Pending {
-				again = append(again, *row)
-			}
-		case row == nil || row.Status != task.Pending || row.BizType != c.biz.ID:
-			if row == nil || now.Sub(row.Modified) > cl.cfg.Tick {
-				cl.countGhost(c.slot)
-			}
-			if row != nil && row.BizType == c.biz.ID {
-				cl.writer.endAs(c, row) // it may be dead, and have been armed after its death
-			} else {
-				cl.writer.end(c, done, c.member)
-			}
-		case row.ActionTime.Sub(now) > 2*claimAhead:
-			cl.writer.endAs(c, row) // moved to a later time by SQL
-		default:
+		runs, arms := cl.sortOut(c, row, owned[c.slot], err)
+		if arms {
+			again = append(again, *row)
+		}
+		if runs {
 			p := c.slot.slot.Partition
 			r := reads[p]
 			if r.items == nil {
@@ -115,6 +92,38 @@ func (cl *claimer) flushLoads(batch []claim) {
 		cl.cfg.Queue.Offer(r.Read, r.items...)
 	}
 	cl.writer.arm(armed, again)
+}
+
+// sortOut settles a claim whose task does not run now, and reports whether the task runs, or is to be armed. err is why rows are
+// missing.
+func (cl *claimer) sortOut(c *claim, row *task.Task, owned bool, err error) (runs, arms bool) {
+	now := cl.cfg.Now()
+	switch {
+	case c.slot == nil:
+		return false, row != nil && !cl.writer.follow(row)
+	case row == nil && err != nil:
+		cl.writer.release(c, later(c.member.At, now.Add(releasePause)))
+	case !owned:
+		cl.writer.release(c, c.member.At)
+	case cl.isMisplaced(c):
+		// The partitions were different when it was armed, or it was added by hand.
+		cl.writer.end(c, done, c.member)
+		return false, row != nil && row.Status == task.Pending
+	case row == nil || row.Status != task.Pending || row.BizType != c.biz.ID:
+		if row == nil || now.Sub(row.Modified) > cl.cfg.Tick {
+			cl.countGhost(c.slot)
+		}
+		if row != nil && row.BizType == c.biz.ID {
+			cl.writer.endAs(c, row) // it may be dead, and have been armed after its death
+		} else {
+			cl.writer.end(c, done, c.member)
+		}
+	case row.ActionTime.Sub(now) > 2*claimAhead:
+		cl.writer.endAs(c, row) // moved to a later time by SQL
+	default:
+		return true, false
+	}
+	return false, false
 }
 
 // countGhost counts a claimed task that was not pending for longer.

@@ -234,7 +234,8 @@ func (t *Timer) Slot(bizType uint64, partition int) (_ Slot, ok bool) {
 	name, p := slots.Slot{Topic: bt.Topic, Partition: partition}, &t.partitions[partition]
 	srv := t.placement.serverAt(bt, partition)
 	return Slot{
-		Key: t.slots.StoreKey(name), Foreign: srv.foreign, Unreachable: t.health.unreachableSince(bt, partition), Fallback: t.health.isScanned(bt, partition),
+		Key: t.slots.StoreKey(name), Foreign: srv.foreign,
+		Unreachable: t.health.unreachableSince(bt, partition), Fallback: t.health.isScanned(bt, partition),
 		Refusing: srv.writeErr, Cause: srv.cause(), Unread: p.term != 0 && !p.hasRead(bt),
 	}, true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -217,25 +218,28 @@ func (s moves) findApplied(ctx context.Context, t transaction[*moveRequest], unc
 		rows[found[i].JobID] = &found[i]
 	}
 	for _, group := range unclear {
-		from, to := group[0].move.From, group[0].move.To
-		done := make(map[uint64]bool, len(group))
-		for _, r := range group {
-			row := rows[r.id()]
-			done[r.id()] = row != nil && r.isSeenIn(row)
-		}
-		if from != to { // a move to the same status can be made again
-			for _, earlier := range t.groups {
-				for _, r := range earlier {
-					if r.applied && r.move.From == from && r.move.To == to {
-						done[r.id()] = false
-					}
-				}
-			}
-		}
-		for _, r := range group {
-			r.applied = done[r.id()]
-			done[r.id()] = r.applied && from == to
-		}
+		markApplied(group, rows, t.groups)
 	}
 	return nil
+}
+
+// markApplied marks the moves of a group that the rows show. all is the groups of its transaction.
+func markApplied(group []*moveRequest, rows map[uint64]*task.Task, all [][]*moveRequest) {
+	from, to := group[0].move.From, group[0].move.To
+	done := make(map[uint64]bool, len(group))
+	for _, r := range group {
+		row := rows[r.id()]
+		done[r.id()] = row != nil && r.isSeenIn(row)
+	}
+	if from != to { // a move to the same status can be made again
+		for _, r := range slices.Concat(all...) {
+			if r.applied && r.move.From == from && r.move.To == to {
+				done[r.id()] = false
+			}
+		}
+	}
+	for _, r := range group {
+		r.applied = done[r.id()]
+		done[r.id()] = r.applied && from == to
+	}
 }

@@ -22,7 +22,7 @@ type jvmPeer struct {
 	class   string // of bench/jvm/src
 	library string // whose jar names the version
 	system  string // how people write it
-	// server is what it works on: of another kind, or (own) the class itself in a JVM of its own.
+	// server is what it works on: of another kind, or (own) the class itself in a second JVM.
 	server server.Kind
 	own    []string // arguments after the directory and the port; nil: it is server
 }

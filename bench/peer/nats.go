@@ -19,7 +19,7 @@ type natsPeer struct {
 	driver
 	js      jetstream.JetStream
 	stream  jetstream.Stream
-	subject atomic.Int64 // a schedule has a subject of its own
+	subject atomic.Int64 // each schedule needs another one
 	done    atomic.Int64
 }
 

@@ -15,7 +15,7 @@ type Kind uint8
 // The kinds.
 const (
 	Edited    Kind = iota // it was changed, and engines may have the task as it was before
-	Inserted              // no engine knows the task
+	Inserted              // no engine has the task
 	Confirmed             // nothing for some time: its slot may have lost the task
 )
 
