@@ -239,11 +239,13 @@ func (t *Timer) finish(jobID, bizType uint64) {
 func (w *writer) follow(row *task.Task) bool {
 	w.mu.Lock()
 	bt := w.bizTimers[row.BizType]
-	w.mu.Unlock()
 	if bt == nil {
+		w.mu.Unlock()
 		return true
 	}
-	one := write{slotID: slotID{bt, w.partitionOf(row.JobID)}, place: w.placeOf(bt.BizType, row), member: memberOf(row)}
+	b := bt.BizType
+	w.mu.Unlock()
+	one := write{slotID: slotID{bt, w.partitionOf(row.JobID)}, place: w.placeOf(b, row), member: memberOf(row)}
 	if one.place == back {
 		return false
 	}

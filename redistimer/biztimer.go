@@ -19,7 +19,8 @@ type BizType struct {
 
 // bizTimer is the timer of one business type.
 type bizTimer struct {
-	*BizType                    // in force; replaced, never changed, so it may be copied and used without the lock
+	*BizType                    // in force; replaced, never changed, so a copy may be used without the lock
+	topic    string             // of each BizType; it is read without the lock
 	slots    map[int]*slotState // by partition; without the empty ones
 	groups   []*group           // of its slots, by server
 	inflight int                // claimed and not settled tasks
@@ -91,7 +92,7 @@ func (t *Timer) SetTypes(types []BizType) {
 			bt = c // its claims stay
 			delete(t.closing, b.ID)
 		} else if isNew {
-			bt = &bizTimer{slots: make(map[int]*slotState)}
+			bt = &bizTimer{topic: b.Topic, slots: make(map[int]*slotState)}
 		}
 		if isNew {
 			added = append(added, bt)

@@ -419,7 +419,7 @@ func (rd *reader) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slo
 	list := make([]slots.ArmRequest, 0, len(arms))
 	for key, members := range arms {
 		keys, list = append(keys, key), append(list, slots.ArmRequest{
-			Slot: slots.Slot{Topic: key.bizTimer.Topic, Partition: r.partition}, Members: members, KeepUntil: r.began.Add(time.Second),
+			Slot: slots.Slot{Topic: key.bizTimer.topic, Partition: r.partition}, Members: members, KeepUntil: r.began.Add(time.Second),
 		})
 	}
 	answers := rd.slots.Arm(ctx, list)

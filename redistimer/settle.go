@@ -68,7 +68,7 @@ type slotID struct {
 }
 
 func (id slotID) slot() slots.Slot {
-	return slots.Slot{Topic: id.bizTimer.Topic, Partition: id.partition}
+	return slots.Slot{Topic: id.bizTimer.topic, Partition: id.partition}
 }
 
 // place is where a task goes in its slot.
