@@ -99,8 +99,8 @@ func TestFaults(t *testing.T) {
 	require.Empty(t, shown())
 	require.Empty(t, logged())
 	there["down"] = []trouble{{database: 1, text: "1 is down", facts: []any{"error", "refused"}}}
-	there["slow"] = []trouble{{database: 0, text: "0 is slow"}, {database: 1, text: "1 is slow"}, {database: -1, text: "all is slow"}}
-	require.Equal(t, []string{"1 is down", "0 is slow", "all is slow"}, shown())
+	there["slow"] = []trouble{{database: 0, text: "0 is slow"}, {database: 0, text: "0 is slower"}, {database: 1, text: "1 is slow"}, {database: -1, text: "all is slow"}}
+	require.Equal(t, []string{"1 is down", "0 is slow", "0 is slower", "all is slow"}, shown())
 	require.Equal(t, "level=WARN msg=down component=store database=1 error=refused\n", logged())
 	require.Empty(t, logged())
 	var text strings.Builder
@@ -109,7 +109,7 @@ func TestFaults(t *testing.T) {
 			fmt.Fprintln(&text, labels, value)
 		}
 	})
-	require.ElementsMatch(t, []string{"[down 1] 1", "[slow 0] 1", "[slow ] 1"}, strings.Split(strings.TrimSpace(text.String()), "\n"),
+	require.ElementsMatch(t, []string{"[down 1] 1", "[slow 0] 2", "[slow ] 1"}, strings.Split(strings.TrimSpace(text.String()), "\n"),
 		"what is not known has no gauge")
 	there["down"][0].text = "1 is down otherwise"
 	require.Contains(t, logged(), "msg=down")
