@@ -22,9 +22,9 @@ func (w *worker) prepare(ctx context.Context, entries []*queue.Entry) []*queue.E
 	ready := entries[:0]
 	var starts []*start
 	var back []*queue.Entry
-	limit := max(1, w.bizType.Cuts)
+	limit := max(2, w.bizType.Cuts) // the first one is a guess, which makes no task dead
 	for _, e := range entries {
-		cuts, suspect := w.cutsOf(e, limit)
+		cuts, suspect := w.cutsOf(e)
 		if !suspect {
 			ready = append(ready, e)
 			continue
@@ -41,7 +41,7 @@ func (w *worker) prepare(ctx context.Context, entries []*queue.Entry) []*queue.E
 		case lastChance && w.cfg.Now().Before(until):
 			w.group.Go(func() { w.runAlone(ctx, s, from, until) })
 		case lastChance: // the rest runs together; each still has its last chance
-			s.mark = uint64(max(1, cuts))
+			s.mark = uint64(cuts)
 			fallthrough
 		default:
 			starts = append(starts, s)
@@ -55,7 +55,7 @@ func (w *worker) prepare(ctx context.Context, entries []*queue.Entry) []*queue.E
 }
 
 // cutsOf returns how many starts of a task had no end, and whether it is a suspect.
-func (r *Runner) cutsOf(e *queue.Entry, limit int) (cuts int, suspect bool) {
+func (r *Runner) cutsOf(e *queue.Entry) (cuts int, suspect bool) {
 	if n := e.Task.Cuts(); n > 0 {
 		if s := r.marks.unmadeOf(e); s != nil {
 			n = s.cuts
@@ -66,7 +66,7 @@ func (r *Runner) cutsOf(e *queue.Entry, limit int) (cuts int, suspect bool) {
 	if !unclean || e.Task.ActionTime.After(at) {
 		return 0, false
 	}
-	return min(1, limit-1), true // the start before may have ended the process; that is only a guess, so it makes no task dead
+	return 1, true // the start before may have ended the process; that is only a guess, so it makes no task dead
 }
 
 // mayMark reports whether a suspect may start now, as far as is known.

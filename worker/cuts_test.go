@@ -299,6 +299,42 @@ func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 	}, lane(p))
 }
 
+// Before, with cuts: 1 the tasks that were left after the minute had no chance left: the next process made all of them dead.
+func TestAfterTheMinuteOneCutIsAsTwo(t *testing.T) {
+	p := slow(time.Minute)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.killed()
+		for id := range uint64(3) {
+			r.submit(1, id, -time.Second)
+		}
+		r.after(30 * time.Second)
+		require.Equal(t, []int{2}, slices.Collect(maps.Values(r.store.marks())), "one runs alone")
+		r.after(36 * time.Second)
+		for _, row := range r.store.all() { // as a tick does
+			if row.Status == task.Pending {
+				r.offer(row)
+			}
+		}
+		r.settle()
+		require.Equal(t, 3, p.runs())
+		require.Equal(t, []int{1, 1}, slices.Collect(maps.Values(r.store.marks())), "a chance is left should the process end now")
+		r.after(2 * time.Minute)
+		require.Empty(t, r.store.marks())
+	}, lane(p, func(b *task.BizType) { b.Cuts, b.Timeout = 1, 2*time.Minute }))
+}
+
+// Before, with cuts: 1 a task with one cut had no chance left.
+func TestOneCutIsAsTwo(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.killed()
+		one, two := r.submitCutOff(1, 0, -time.Minute, 1), r.submitCutOff(1, 1, -time.Minute, 2)
+		r.after(6 * time.Second)
+		require.Equal(t, task.Processed, r.store.row(one).Status)
+		require.Equal(t, task.Dead, r.store.row(two).Status)
+	}, lane(p, func(b *task.BizType) { b.Cuts = 1 }))
+}
+
 // Before, a waiting task counted as running: a cancel was refused, and one that was cancelled by plain SQL ran.
 func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 	p := second()
