@@ -35,8 +35,9 @@ func (t *Timer) Moved(changes []dispatch.Change) {
 		switch c := &changes[i]; {
 		case c.Row != nil && (c.Status == task.Processed || c.Status == task.Cancelled):
 			t.finish(c.JobID, c.Row.BizType)
-		case c.Status != task.Pending, c.Kind == dispatch.Edited && t.isBeyondHorizon(c.Row): // it may have been due sooner
-			t.forget(c.JobID)
+		case c.Status != task.Pending:
+			t.claimer.load([]claim{{member: slots.Member{JobID: c.JobID}}})
+		case c.Kind == dispatch.Edited && t.writer.follow(c.Row): // it may have been due sooner
 		case c.Kind == dispatch.Confirmed:
 			confirms = append(confirms, *c.Row)
 		default:
@@ -46,14 +47,6 @@ func (t *Timer) Moved(changes []dispatch.Change) {
 	armed, confirmed := t.writer.arm(armed, arms), t.writer.arm(confirmed, confirms)
 	armed.wait()
 	confirmed.wait()
-}
-
-// isBeyondHorizon reports whether a task of this engine need not be in its slot yet.
-func (t *Timer) isBeyondHorizon(row *task.Task) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	bt := t.bizTimers[row.BizType]
-	return bt != nil && row.ActionTime.After(t.armUntil(bt.BizType, t.cfg.Now()))
 }
 
 // armCall is a call of Moved that waits; nil: it arms nothing.
@@ -216,13 +209,7 @@ func memberOf(row *task.Task) slots.Member {
 	return slots.Member{JobID: row.JobID, At: row.ActionTime, Attempts: row.Attempts}
 }
 
-// forget removes a task from its slot, because it is not pending any more or was moved beyond the horizon. Its row is read:
-// a dead task stays in the dead queue, a final one leaves it.
-func (t *Timer) forget(jobID uint64) {
-	t.claimer.load([]claim{{member: slots.Member{JobID: jobID}}})
-}
-
-// finish is forget for a task that is processed or cancelled: its row need not be read.
+// finish removes a task that is processed or cancelled from its slot.
 func (t *Timer) finish(jobID, bizType uint64) {
 	t.mu.Lock()
 	bt, p := t.bizTimers[bizType], t.partitionOf(jobID)
@@ -234,8 +221,8 @@ func (t *Timer) finish(jobID, bizType uint64) {
 	}
 }
 
-// follow brings a task whose row was read to its place. It returns false if it is to be armed: it may have been armed before it
-// was removed.
+// follow removes a task from its slot that is not pending any more, or was moved beyond the horizon; a dead one goes into the dead
+// queue. It returns false if the task is to be armed. The row may change before the removal, so it is read after it; see checkRemoved.
 func (w *writer) follow(row *task.Task) bool {
 	w.mu.Lock()
 	bt := w.bizTimers[row.BizType]
@@ -245,7 +232,7 @@ func (w *writer) follow(row *task.Task) bool {
 	}
 	b := bt.BizType
 	w.mu.Unlock()
-	one := write{slotID: slotID{bt, w.partitionOf(row.JobID)}, place: w.placeOf(b, row), member: memberOf(row)}
+	one := write{slotID: slotID{bt, w.partitionOf(row.JobID)}, place: w.placeOf(b, row), member: memberOf(row), isRemoval: true}
 	if one.place == back {
 		return false
 	}

@@ -32,6 +32,8 @@ type claim struct {
 	slot   *slotState
 	member slots.Member
 	at     time.Time // of the claim
+
+	isRemoved bool // there is no claim: the task was removed from its slot before
 }
 
 // longestWait is the time after which the next plan is made at the latest: the clock may have been set meanwhile.
@@ -146,7 +148,7 @@ func (cl *claimer) applySlotAnswer(s *slotState, a *slots.ClaimResult, now time.
 	}
 	for _, m := range a.Members {
 		if cl.addInflight(s, m, bt.CatchUp > 0 && now.Sub(m.At) > limits.LateAfter) {
-			loads = append(loads, claim{bt.BizType, s, m, now})
+			loads = append(loads, claim{biz: bt.BizType, slot: s, member: m, at: now})
 		}
 	}
 	// Redis has more claims than this node: an earlier call that timed out here has reached Redis. (Or some claims

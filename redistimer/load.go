@@ -99,6 +99,8 @@ func (cl *claimer) flushLoads(batch []claim) {
 func (cl *claimer) sortOut(c *claim, row *task.Task, owned bool, err error) (runs, arms bool) {
 	now := cl.cfg.Now()
 	switch {
+	case c.isRemoved:
+		return false, row != nil && row.Status == task.Pending
 	case c.slot == nil:
 		return false, row != nil && !cl.writer.follow(row)
 	case row == nil && err != nil:

@@ -86,11 +86,12 @@ const (
 // write brings a task to its place.
 type write struct {
 	slotID
-	place   place
-	isClaim bool         // it is the second phase of a claim
-	member  slots.Member // At: when it died, or is to run
-	row     *task.Task   // of a task to arm
-	call    *armCall     // that waits for it
+	place     place
+	isClaim   bool         // it is the second phase of a claim
+	isRemoval bool         // it is of no claim, and its row is read after it
+	member    slots.Member // At: when it died, or is to run
+	row       *task.Task   // of a task to arm
+	call      *armCall     // that waits for it
 }
 
 // flush sends writes to a server.
@@ -166,9 +167,28 @@ func (w *writer) flushSettles(srv *server, batch []write) {
 			o.request.GiveBack = append(o.request.GiveBack, s.member)
 		}
 	}
-	if failures, _ := w.sendSettles(srv, list); len(failures) > 0 {
-		w.background.Go(func() { w.retrySettles(srv, failures) })
+	failures, _ := w.sendSettles(srv, list)
+	if len(failures) > 0 {
+		w.background.Go(func() {
+			w.retrySettles(srv, failures)
+			w.checkRemoved(failures)
+		})
 	}
+	w.checkRemoved(list)
+}
+
+// checkRemoved reads the rows of tasks after their removal. One that has come back meanwhile may have been armed before, so it is armed
+// again.
+func (w *writer) checkRemoved(list []*slotSettles) {
+	var removed []claim
+	for _, o := range list {
+		for _, s := range o.settlements {
+			if s.isRemoval {
+				removed = append(removed, claim{member: s.member, isRemoved: true})
+			}
+		}
+	}
+	w.claimer.load(removed)
 }
 
 // settleTries bounds how often a settlement is sent. Its slot finds a claim that was not settled once Redis is
