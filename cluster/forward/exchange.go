@@ -16,8 +16,9 @@ import (
 type peer struct {
 	questions unanswered
 
-	mu   sync.Mutex
-	view View
+	mu       sync.Mutex
+	view     View
+	answered time.Time // when the last of the requests was sent that it has answered
 }
 
 // View is what another node has last answered, and whether it is silent.
@@ -69,14 +70,21 @@ func (p *peer) record(answer api.ExchangeAnswer, sent time.Time, err error) {
 	}
 }
 
-// recordSilence records whether a request to the node was answered. It reports whether that differs from the one before.
+// recordSilence records whether a request to the node was answered, and reports whether the node is silent now and was not before, or
+// the other way round. A request without an answer says nothing if the node has answered one that was sent later.
 func (p *peer) recordSilence(answered bool, sent time.Time, err error) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.view.Silent
-	if answered {
+	switch {
+	case answered:
+		if sent.After(p.answered) {
+			p.answered = sent
+		}
 		p.view.Silent = nil
 		return before != nil
+	case p.answered.After(sent):
+		return false
 	}
 	s := Silence{Since: sent, Err: err}
 	if before != nil {

@@ -78,3 +78,36 @@ func TestDetail(t *testing.T) {
 	f.Detail(t.Context())
 	require.EqualValues(t, 1, s.asked.Load(), "it was asked just now")
 }
+
+// A node that has answered a later request is not silent because of one that it does not answer: a change that waits for a lock, a wait for a
+// task whose connection was cut.
+func TestALaterAnswerIsNoSilence(t *testing.T) {
+	asked := make(chan bool)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/limits") {
+			asked <- true
+			<-asked
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"node":"n2","grants":[]}`)
+	})
+	f, l := one(t, s.URL)
+	ended := make(chan error)
+	for _, later := range []bool{true, false} {
+		go func() {
+			_, err := f.Peers()[0].Lease(t.Context(), "a", api.AskLease{Wait: time.Minute})
+			ended <- err
+		}()
+		<-asked
+		if later {
+			_, err := f.Exchange(t.Context(), cluster.Member{Name: "n2", Address: s.URL}, api.ExchangeRequest{From: "n1 X", Seq: 1})
+			require.NoError(t, err)
+		}
+		asked <- true
+		require.ErrorIs(t, <-ended, task.ErrUnavailable)
+		require.Equal(t, later, f.View("n2").Silent == nil)
+	}
+	require.Equal(t, 1, strings.Count(l.String(), "node does not answer"))
+	require.Zero(t, strings.Count(l.String(), "node answers again"))
+}
