@@ -215,6 +215,11 @@ type ExchangeAnswer struct {
 	Pulse      *Pulse         `json:"pulse,omitempty" doc:"As in GET /v1/cluster/pulse, if detail was asked for."`
 }
 
+// Unanswered is what a node of the version before asks for alone: ExchangeAnswer.Unanswered.
+type Unanswered struct {
+	Questions []ID `json:"questions" nullable:"false" doc:"The numbers of the questions." example:"[\"12\"]"`
+}
+
 // Woken answers a wake.
 type Woken struct {
 	Taken int `json:"taken" doc:"How many of the tasks this node has queued: those that are pending, due soon and in its partitions." example:"2"`

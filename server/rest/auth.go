@@ -119,7 +119,7 @@ func isDomain(host string) bool {
 }
 
 // isAmongNodes are the routes that take no token, but a node's proof.
-var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true}
+var isAmongNodes = map[string]bool{"/v1/cluster/wake": true, "/v1/cluster/limits": true, "/v1/cluster/unanswered": true}
 
 // checkPeers refuses who says to be a node and does not prove it.
 func (a *handlers) checkPeers(next http.Handler) http.Handler {

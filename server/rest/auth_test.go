@@ -113,7 +113,7 @@ func TestForeignSitesMakeNothingRead(t *testing.T) {
 
 // Only nodes change something at each other: a token is not enough, and where there is one node the routes do not exist.
 func TestRoutesAmongNodes(t *testing.T) {
-	for _, path := range []string{"/v1/cluster/wake", "/v1/cluster/limits"} {
+	for _, path := range []string{"/v1/cluster/wake", "/v1/cluster/limits", "/v1/cluster/unanswered"} {
 		body := map[string]string{"/v1/cluster/wake": `{"job_ids":["1"]}`, "/v1/cluster/limits": `{"from":"n2 X","seq":1,"asks":[{"biz_type":"x"}]}`}[path]
 		d := newFakeCenter(t)
 		proving := newFake(d, withTokens("alpha"), func(c *rest.Config) { c.Peers = peerproof.New("n1", func() []string { return []string{"secret"} }) })

@@ -259,6 +259,12 @@ var descriptions = map[string]description{
 		answer:   `{"node":"node-1","now":"2026-01-02T15:04:05.000Z","grants":[{"biz_type":"order_close","rate":3.25,"permits":3}],"unanswered":["12"]}`,
 		refusals: []int{400, 401, 404, 413, 415, 422}, open: true,
 	},
+	"list-unanswered": {
+		tag: "center", summary: "List questions without an answer",
+		text: "Between nodes, by a node's proof and by no token: how a node of the version before asks for unanswered alone, when leases end. " +
+			"Without this route it would take no lease that went through this node for a failed run.",
+		answer: `{"questions":["12","31"]}`, refusals: []int{401, 404, 422}, open: true,
+	},
 	"wake-tasks": {
 		tag: "center", summary: "Queue tasks that are due soon", maxBody: 64 << 10,
 		text: "Between nodes, by a node's proof and by no token: whoever stores a task that is due soon tells the node that owns its partition, which reads the row and queues it. " +

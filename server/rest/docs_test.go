@@ -29,7 +29,7 @@ import (
 var documented = []string{
 	"POST /v1/tasks", "POST /v1/tasks/batch", "GET /v1/tasks/{job_id}", "GET /v1/tasks/{job_id}/why", "GET /v1/tasks", "POST /v1/tasks/{job_id}/cancel",
 	"PATCH /v1/tasks/{job_id}", "POST /v1/tasks/{job_id}/redrive", "GET /v1/forecast", "GET /v1/dead", "POST /v1/dead/redrive", "GET /v1/dead/groups", "POST /v1/dead/discard", "GET /v1/audit", "GET /v1/operations", "GET /v1/operations/{id}", "POST /v1/operations/{id}/stop", "POST /v1/operations/{id}/undo", "GET /v1/cluster",
-	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "GET /v1/cluster/pulse", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/biz-types",
+	"GET /v1/tasks/by-key", "PATCH /v1/tasks/by-key", "POST /v1/tasks/by-key/cancel", "GET /v1/cluster/pulse", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/cluster/unanswered", "GET /v1/biz-types",
 	"POST /v1/biz-types/{name}/pause", "POST /v1/biz-types/{name}/resume", "POST /v1/biz-types/{name}/retry", "POST /v1/biz-types/{name}/lease", "POST /v1/leases/settle", "POST /youzan", "GET /healthz", "GET /readyz", "GET /metrics",
 }
 
@@ -351,7 +351,7 @@ func TestOpenAPIAsksForTokens(t *testing.T) {
 	require.Contains(t, ops["POST /v1/tasks"].Responses, "401")
 	require.Nil(t, ops["POST /v1/tasks"].Security, "the document's own security holds")
 	require.NotContains(t, ops["GET /healthz"].Responses, "401")
-	for _, open := range []string{"GET /healthz", "GET /readyz", "POST /v1/cluster/wake", "POST /v1/cluster/limits"} {
+	for _, open := range []string{"GET /healthz", "GET /readyz", "POST /v1/cluster/wake", "POST /v1/cluster/limits", "GET /v1/cluster/unanswered"} {
 		require.Equal(t, []map[string][]string{}, ops[open].Security, open)
 	}
 

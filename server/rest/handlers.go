@@ -492,6 +492,15 @@ func (a *handlers) exchange(ctx context.Context, in *exchangeInput) (api.Exchang
 	return a.cfg.Nodes.Exchange(ctx, node, in.sent), nil
 }
 
+type unansweredInput struct {
+	Node string `header:"Toc-Forwarded" doc:"The node that asks."`
+}
+
+func (a *handlers) unanswered(ctx context.Context, in *unansweredInput) (api.Unanswered, error) {
+	answer, err := a.exchange(ctx, &exchangeInput{Node: in.Node})
+	return api.Unanswered{Questions: append([]api.ID{}, answer.Unanswered...)}, err
+}
+
 func (a *handlers) wake(ctx context.Context, in *body[api.WakeRequest]) (api.Woken, error) {
 	jobIDs := make([]uint64, len(in.sent.JobIDs))
 	for i, id := range in.sent.JobIDs {

@@ -54,6 +54,12 @@ func TestNodesExchange(t *testing.T) {
 	require.Equal(t, 200, call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":8,"detail":true}`).Code)
 	require.Equal(t, api.ExchangeRequest{From: "n2 X", Seq: 8, Detail: true}, e.asked)
 	require.Equal(t, 422, call(h, "POST", "/v1/cluster/limits", `{"from":"n2 X","seq":8}`, "Toc-Forwarded", "%zz").Code)
+
+	a = call(h, "GET", "/v1/cluster/unanswered", "", "Toc-Forwarded", "n%202")
+	require.JSONEq(t, `{"questions":["7"]}`, a.Body.String(), "a node of the version before asks so")
+	require.Equal(t, "n 2", e.node)
+	require.Empty(t, e.asked)
+	require.Equal(t, 422, call(h, "GET", "/v1/cluster/unanswered", "", "Toc-Forwarded", "%zz").Code)
 }
 
 // FuzzWake sends any body to POST /v1/cluster/wake: the desk is asked for exactly

@@ -58,6 +58,7 @@ func (a *handlers) routes() {
 	answer(a, "GET    /v1/cluster/pulse", "get-pulse", func(ctx context.Context, _ *struct{}) (api.Pulse, error) { return s.Pulse(ctx), nil })
 	answer(a, "POST   /v1/cluster/wake", "wake-tasks", a.wake)
 	answer(a, "POST   /v1/cluster/limits", "exchange", a.exchange) // by this path the version before asks for limits
+	answer(a, "GET    /v1/cluster/unanswered", "list-unanswered", a.unanswered)
 	answer(a, "GET    /v1/biz-types", "list-biz-types", func(ctx context.Context, _ *struct{}) (api.BizTypes, error) {
 		list, err := s.BizTypes(ctx)
 		return api.BizTypes{BizTypes: list}, err
