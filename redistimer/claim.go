@@ -115,7 +115,7 @@ func (cl *claimer) applyAnswers(r round, answers []slots.ClaimResult, start, now
 		s.pollNow, s.lastPoll = false, now
 		answered = answered || slots.IsAnswer(a.Err)
 		cl.health.recordWrite(r.server, a.Err)
-		if a.Err != nil || r.server.writeErr != nil {
+		if a.Err != nil || r.server.writeErr != nil || s.refusesRows {
 			cl.health.recordFailure(s, start)
 		} else {
 			cl.health.recordReachable(s)

@@ -33,6 +33,18 @@ func (h *health) recordFailure(s *slotState, since time.Time) {
 	}
 }
 
+// recordRefusedRows records that a read could not arm the rows of a slot. If Redis has answered with an error, the slot is failing
+// until a read meets none. It reports whether it was so before: then the read need not be repeated at once. The lock is held.
+func (h *health) recordRefusedRows(bt *bizTimer, p int, since time.Time, err error) (before bool) {
+	if slots.IsAnswer(err) && !slots.IsRefusal(err) && h.partitions[p].term != 0 && !bt.closed {
+		s := h.planner.slotOf(bt, p)
+		before, s.refusesRows = s.refusesRows, true
+		h.recordFailure(s, since)
+		h.planner.update(s)
+	}
+	return before
+}
+
 // recordReachable records that a slot answers. The lock is held.
 func (h *health) recordReachable(s *slotState) {
 	if s.failingSince.IsZero() {
@@ -45,7 +57,7 @@ func (h *health) recordReachable(s *slotState) {
 
 // endFailure forgets that a slot was failing. The lock is held.
 func (h *health) endFailure(s *slotState) {
-	s.failingSince = time.Time{}
+	s.failingSince, s.refusesRows = time.Time{}, false
 	delete(h.failing, s)
 	h.endFallback(&s.fallback)
 }
@@ -126,6 +138,12 @@ func (h *health) isServed(bt *bizTimer, p int) bool {
 func (h *health) isUsable(bt *bizTimer, p int) bool {
 	s := bt.slots[p]
 	return h.partitions[p].term != 0 && (s == nil || s.failingSince.IsZero()) && h.placement.serverAt(bt, p).isServing()
+}
+
+// isReadable reports whether a read arms the rows of a slot: it is usable, or may be again. The lock is held.
+func (h *health) isReadable(bt *bizTimer, p int) bool {
+	s := bt.slots[p]
+	return h.isUsable(bt, p) || s != nil && s.refusesRows && s.isOwned() && s.group.server.isServing()
 }
 
 // countSlots returns the number of this node's slots at each server. The lock is held.

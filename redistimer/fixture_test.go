@@ -53,6 +53,7 @@ type center struct {
 	capacity int                                                                 // of the queues
 	storeID  string                                                              // of all nodes
 	tick     time.Duration                                                       // 0: so long that only reads each minute find rows
+	outage   time.Duration                                                       // after which the scan engine serves a slot; 0: a minute
 	reading  func(partition int, q store.Due, real *store.Store) *store.DuePages // of the nodes; nil: the store's
 	modeScan bool                                                                // nodes have no type of mode redis
 	nodes    []*node
@@ -255,7 +256,7 @@ func (c *center) start(partitions ...int) *node {
 	n.Timer = redistimer.New(redistimer.Config{
 		Client: client, Prefix: c.prefix, Store: n.store, Queue: n.queue, Ownership: n.owned, Layout: layout, Observer: c,
 		StoreID:     func() string { return c.storeID },
-		OutageAfter: time.Minute, Tick: cmp.Or(c.tick, time.Hour), Nodes: n, Now: c.now, Logger: quiet,
+		OutageAfter: cmp.Or(c.outage, time.Minute), Tick: cmp.Or(c.tick, time.Hour), Nodes: n, Now: c.now, Logger: quiet,
 	})
 	types, err := task.NewTypes(c.biz.BizType)
 	require.NoError(c.t, err)

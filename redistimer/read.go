@@ -306,7 +306,7 @@ func (rd *reader) beginReading(p int, why urgency, start time.Time) (_ *reading,
 		}
 	}
 	for id, bt := range rd.bizTimers {
-		if !rd.health.isUsable(bt, p) || rd.cfg.Queue.IsPaused(id) {
+		if !rd.health.isReadable(bt, p) || rd.cfg.Queue.IsPaused(id) {
 			continue
 		}
 		r.types[id] = bt
@@ -430,8 +430,10 @@ func (rd *reader) armRows(ctx context.Context, r *reading, arms map[rowsOf][]slo
 		bt, reason := keys[i].bizTimer, keys[i].reason
 		rd.health.recordWrite(rd.placement.serverAt(bt, r.partition), got.Err)
 		if got.Err != nil {
-			r.failed = got.Err
 			delete(r.types, bt.ID)
+			if !rd.health.recordRefusedRows(bt, r.partition, r.began, got.Err) {
+				r.failed = got.Err
+			}
 			continue
 		}
 		added := len(list[i].Members) - got.Known
@@ -467,6 +469,11 @@ func (rd *reader) endReading(r *reading, start time.Time, err error) {
 		return
 	}
 	s.failures = 0
+	for _, bt := range r.types {
+		if one := bt.slots[r.partition]; one != nil {
+			one.refusesRows = false // its next poll may end its failure
+		}
+	}
 	switch r.why {
 	case headsOnly:
 		// A head that was cancelled is expected to be gone. A pending one is not.

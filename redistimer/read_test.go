@@ -339,6 +339,42 @@ func TestASlotThatCannotBeArmed(t *testing.T) {
 	})
 }
 
+// A slot in which nothing was is left to the scan engine if Redis refuses its rows, and served again when Redis takes them.
+func TestASlotThatRefusesItsRowsIsScanned(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick, c.outage = 10*time.Second, 5*time.Second
+		n := c.start(allPartitions...)
+		c.allRead()
+		broken := c.slot(c.store.NewID(0))
+		require.NoError(t, c.redis.Set(t.Context(), c.slots.StoreKey(broken), "not a sorted set", 0).Err())
+		c.insert(0, 2*time.Second)
+		time.Sleep(20 * time.Second)
+		require.False(t, n.Serves(c.biz.ID, broken.Partition))
+		require.Contains(t, n.Degraded(), "WRONGTYPE")
+		require.True(t, n.Serves(c.biz.ID, 1-broken.Partition), "another slot")
+
+		require.NoError(t, c.redis.Del(t.Context(), c.slots.StoreKey(broken)).Err())
+		late := c.insert(0, 12*time.Second)
+		c.eventually(func() bool { return len(c.runsOf(late.JobID)) == 1 }, "the slot is not served again")
+		require.True(t, n.Serves(c.biz.ID, broken.Partition))
+		require.Empty(t, n.Degraded())
+	})
+}
+
+// A row that comes into the store queue fires, although Redis has answered with an error because of the dead queue.
+func TestASlotWithABrokenDeadQueueFires(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		c.tick = 10 * time.Second
+		c.start(allPartitions...)
+		c.allRead()
+		broken := c.slot(c.store.NewID(0))
+		require.NoError(t, c.redis.Set(t.Context(), c.slots.DeadKey(broken), "not a sorted set", 0).Err())
+		row := c.insert(0, 2*time.Second)
+		time.Sleep(20 * time.Second)
+		require.Len(t, c.runsOf(row.JobID), 1)
+	})
+}
+
 // Where rows of other types must be skipped, the reads from the first row on take a tenth of the time of their database, however
 // many partitions it has.
 func TestReadsThatSkipManyRows(t *testing.T) {

@@ -34,6 +34,7 @@ type slotState struct {
 
 	failingSince time.Time // since when Redis does not answer for it, although its server may serve others; zero: it answers
 	fallback     bool      // it has been failing for so long that the scan engine serves it
+	refusesRows  bool      // the last read could not arm its rows: it is failing, although its polls may be answered
 }
 
 // phase is where a slot is between two polls.
