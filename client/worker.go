@@ -60,15 +60,25 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	slots := make(chan struct{}, cmp.Or(w.Concurrency, 16))
-	results := &outbox{wake: wait.NewSignal()}
-	settled := make(chan struct{})
+	results, again := &outbox{wake: wait.NewSignal()}, &outbox{wake: wait.NewSignal()}
+	results.again, again.again = again, again
+	settled, settledAgain := make(chan struct{}), make(chan struct{})
 	go func() { w.settleAll(results); close(settled) }()
+	go func() { w.settleAll(again); close(settledAgain) }()
 	leases := newExtender(w)
 	extending, stopExtending := context.WithCancel(context.WithoutCancel(ctx)) // until the last run has ended
 	extended := make(chan struct{})
 	go func() { leases.run(extending); close(extended) }()
 	var running sync.WaitGroup
-	defer func() { running.Wait(); stopExtending(); results.close(); <-settled; <-extended }()
+	defer func() {
+		running.Wait()
+		stopExtending()
+		results.close()
+		<-settled
+		again.close()
+		<-settledAgain
+		<-extended
+	}()
 	for {
 		results.hold()
 		select {
@@ -143,7 +153,7 @@ func (w *Worker) leaseAndSettle(ctx context.Context, n int, results *outbox) (Le
 		results.add(list...)
 		return Leased{}, nil
 	}
-	results.add(w.settled(list, got.Results, err)...)
+	results.again.add(w.settled(list, got.Results, err)...)
 	return got, err
 }
 
@@ -215,7 +225,8 @@ func (w *Worker) process(ctx context.Context, t LeasedTask) (err error) {
 // outbox has the outcomes that are to be settled. While the worker waits for a free slot they wait for its next request for
 // tasks; else a request settles them that does nothing else.
 type outbox struct {
-	wake wait.Signal
+	wake  wait.Signal
+	again *outbox // of the outcomes that could not be settled: their rows may be locked, and must hold up neither others nor the leases
 
 	apart time.Time // until then no request does both: the center does not know that. Of the goroutine that leases
 
@@ -244,7 +255,7 @@ func (b *outbox) add(list ...outcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.list = append(b.list, list...)
-	if !b.isHeld {
+	if len(list) > 0 && !b.isHeld {
 		b.wake.Set()
 	}
 }
@@ -298,9 +309,10 @@ func (w *Worker) settleAll(results *outbox) {
 			<-results.wake
 			continue
 		}
-		if again := w.settle(list); len(again) > 0 {
+		again := w.settle(list)
+		results.again.add(again...)
+		if len(again) > 0 && results == results.again {
 			time.Sleep(settlePause)
-			results.add(again...)
 		}
 	}
 }

@@ -186,3 +186,67 @@ func TestWorkerSettlesWithItsNextLease(t *testing.T) {
 		})
 	}
 }
+
+// An outcome that cannot be settled is settled apart: requests for tasks and the outcomes of others do not wait for it again.
+func TestALockedOutcomeHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, locked = 20, "1-1"
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		began, leased, acked := time.Now(), 0, 0
+		var mu sync.Mutex
+		center := roundTrip(func(r *http.Request) (*http.Response, error) {
+			var asked struct{ Settle []client.Settlement }
+			require.NoError(t, json.NewDecoder(r.Body).Decode(&asked))
+			results, meetsLock := make([]string, len(asked.Settle)), false
+			for i, s := range asked.Settle {
+				result := "ok"
+				if s.Lease == locked && time.Since(began) < 20*time.Second {
+					result, meetsLock = "unavailable", true
+				}
+				results[i] = fmt.Sprintf(`{"lease":%q,"result":%q}`, s.Lease, result)
+			}
+			if meetsLock {
+				time.Sleep(2 * time.Second)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, one := range results {
+				if strings.Contains(one, "ok") {
+					acked++
+				}
+			}
+			tasks := ""
+			if strings.HasSuffix(r.URL.Path, "/lease") {
+				if leased == n && len(results) == 0 {
+					mu.Unlock()
+					pause := time.NewTimer(time.Minute)
+					defer mu.Lock()
+					defer pause.Stop()
+					select {
+					case <-pause.C:
+						return answered(200, `{"tasks":[]}`), nil
+					case <-r.Context().Done():
+						return nil, r.Context().Err()
+					}
+				}
+				if leased < n {
+					leased++
+					tasks = fmt.Sprintf(`{"lease":"%d-1","attempt":1,"expires_at":%q,"task":{"job_id":"1","biz_id":"1"}}`, leased,
+						time.Now().Add(time.Minute).UTC().Format(time.RFC3339))
+				}
+			}
+			return answered(200, `{"tasks":[`+tasks+`],"results":[`+strings.Join(results, ",")+`]}`), nil
+		})
+		ran, last := 0, time.Duration(0)
+		w := client.Worker{Client: client.New("center", client.WithHTTPClient(&http.Client{Transport: center})), BizType: "a", Concurrency: 1,
+			Process: func(context.Context, client.LeasedTask) error {
+				ran, last = ran+1, time.Since(began)
+				return nil
+			}}
+		time.AfterFunc(50*time.Second, stop)
+		require.NoError(t, w.Run(ctx))
+		require.Equal(t, []int{n, n}, []int{ran, acked}, "each is settled in the end")
+		require.Less(t, last, 3*time.Second)
+	})
+}
