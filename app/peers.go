@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type turn struct {
 	next   time.Time
 	pauses wait.Backoff // since it does not answer
 	silent bool
+	lost   []limits.Ask // those of the last exchange, if it had no answer: the node may have lent what they ask for
 }
 
 // exchange asks each other node how it is, and for what it does not use of limits while tasks of this node wait for these. It ends with
@@ -45,21 +47,21 @@ func (a *App) exchange(ctx context.Context) error {
 	tick := time.NewTicker(limits.AskEvery)
 	defer tick.Stop()
 	for {
-		e.askAll(ctx)
+		e.askAll(ctx, false)
 		select {
 		case <-tick.C:
 		case <-ctx.Done(): // the runs have ended: else the lenders would count what was borrowed until none could go on
 			e.asking.Wait()
 			e.limits.StopWaiting()
-			e.askAll(context.WithoutCancel(ctx))
+			e.askAll(context.WithoutCancel(ctx), true)
 			e.asking.Wait()
 			return ctx.Err()
 		}
 	}
 }
 
-// askAll asks the nodes whose turn it is.
-func (e *exchanger) askAll(ctx context.Context) {
+// askAll asks the nodes whose turn it is; last: those that get permits back.
+func (e *exchanger) askAll(ctx context.Context, last bool) {
 	others := e.forward.Others()
 	e.limits.SetSilent(e.isSilent(others))
 	e.mu.Lock()
@@ -71,11 +73,14 @@ func (e *exchanger) askAll(ctx context.Context) {
 			e.turns[m.Name] = t
 		}
 		isDue := time.Now().After(t.next)
-		if t.busy || t.silent && !isDue {
+		if t.busy || t.silent && !isDue && !last {
 			continue
 		}
 		asks := e.limits.Asks(m.Name, len(others)+1)
-		if len(asks) == 0 && !isDue {
+		if last {
+			asks = giveBack(asks, t.lost)
+		}
+		if len(asks) == 0 && (last || !isDue) {
 			continue
 		}
 		t.busy = true
@@ -83,6 +88,16 @@ func (e *exchanger) askAll(ctx context.Context) {
 		r := api.ExchangeRequest{From: e.from, Seq: e.seq, Asks: asks[:min(len(asks), limits.MaxAsks)]}
 		e.asking.Go(func() { e.ask(ctx, m, t, r) })
 	}
+}
+
+// giveBack adds asks for nothing: they give back what was lent in an answer that was lost.
+func giveBack(asks, lost []limits.Ask) []limits.Ask {
+	for _, l := range lost {
+		if !slices.ContainsFunc(asks, func(a limits.Ask) bool { return a.BizType == l.BizType }) {
+			asks = append(asks, limits.Ask{BizType: l.BizType})
+		}
+	}
+	return asks
 }
 
 // isSilent reports whether one of the nodes has not answered for some time.
@@ -103,9 +118,10 @@ func (e *exchanger) ask(ctx context.Context, m cluster.Member, t *turn, r api.Ex
 	defer e.mu.Unlock()
 	t.busy, t.silent, t.next = false, err != nil, sent.Add(exchangeEvery)
 	if t.silent {
-		t.next = time.Now().Add(t.pauses.Next())
+		t.next, t.lost = time.Now().Add(t.pauses.Next()), r.Asks
 	} else {
 		t.pauses.Reset()
+		t.lost = nil
 	}
 }
 
