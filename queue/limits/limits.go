@@ -62,6 +62,7 @@ type Limits struct {
 	looked  time.Time
 	taken   []time.Time    // by partition: when it was taken uncleanly; zero: cleanly
 	silent  time.Time      // since when another node does not answer; zero: all answer
+	makesUp time.Time      // until when this node makes up for a silence that has ended
 	asked   map[string]int // the last seq, by asker
 }
 
@@ -79,10 +80,11 @@ func (l *Limits) SetSilent(silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case !silent:
-		l.silent = time.Time{}
-	case l.silent.IsZero():
+	case silent && l.silent.IsZero():
 		l.silent = l.cfg.Now()
+	case !silent && !l.silent.IsZero():
+		now := l.cfg.Now()
+		l.makesUp, l.silent = now.Add(min(now.Sub(l.silent), 2*l.cfg.Gap)), time.Time{}
 	}
 }
 
@@ -170,7 +172,7 @@ func (t *Type) update(now time.Time) {
 		l.look(now)
 	}
 	more := 0.0
-	if now.Sub(l.silent) < 2*l.cfg.Gap { // of a gap twice as long as usual
+	if now.Sub(l.silent) < 2*l.cfg.Gap || now.Before(l.makesUp) { // of a gap twice as long as usual
 		more = makeUp
 	}
 	t.rate.accrue(now, more)
@@ -268,8 +270,8 @@ type bucket struct {
 const (
 	// burst is the seconds of the rate that a bucket can hold.
 	burst = 0.1
-	// makeUp is the part of its rate that a node runs beyond it while another node is silent. So the cluster stays within a tenth of
-	// the limit, also if the other one runs on.
+	// makeUp is the part of its rate that a node runs beyond it while another node is silent, and for as long after that. So the
+	// cluster stays within a tenth of the limit, also if the other one runs on.
 	makeUp = 0.085
 )
 
