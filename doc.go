@@ -25,7 +25,7 @@
 //
 //	lines api 1700
 //	lines app 4750
-//	lines client 1800
+//	lines client 1850
 //	lines cluster 4250
 //	lines cmd 4750
 //	lines configs 2550
@@ -34,7 +34,7 @@
 //	lines migrations 1300
 //	lines processor 1300
 //	lines queue 3050
-//	lines redistimer 4750
+//	lines redistimer 4800
 //	lines scanner 1050
 //	lines server 7850
 //	lines sharding 250
