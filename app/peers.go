@@ -60,7 +60,7 @@ func (a *App) exchange(ctx context.Context) error {
 	}
 }
 
-// askAll asks the nodes whose turn it is; last: those that get permits back.
+// askAll asks the nodes whose turn it is. The last time it asks all that get permits back.
 func (e *exchanger) askAll(ctx context.Context, last bool) {
 	others := e.forward.Others()
 	e.limits.SetSilent(e.isSilent(others))
