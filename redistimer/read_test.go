@@ -348,7 +348,7 @@ func TestASlotThatRefusesItsRowsIsScanned(t *testing.T) {
 		broken := c.slot(c.store.NewID(0))
 		require.NoError(t, c.redis.Set(t.Context(), c.slots.StoreKey(broken), "not a sorted set", 0).Err())
 		c.insert(0, 2*time.Second)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // in a bubble
 		require.False(t, n.Serves(c.biz.ID, broken.Partition))
 		require.Contains(t, n.Degraded(), "WRONGTYPE")
 		require.True(t, n.Serves(c.biz.ID, 1-broken.Partition), "another slot")
@@ -370,7 +370,7 @@ func TestASlotWithABrokenDeadQueueFires(t *testing.T) {
 		broken := c.slot(c.store.NewID(0))
 		require.NoError(t, c.redis.Set(t.Context(), c.slots.DeadKey(broken), "not a sorted set", 0).Err())
 		row := c.insert(0, 2*time.Second)
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // in a bubble
 		require.Len(t, c.runsOf(row.JobID), 1)
 	})
 }
