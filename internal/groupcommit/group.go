@@ -29,7 +29,7 @@ type Group[T any] struct {
 	mu      sync.Mutex
 	pending []T
 	running int
-	idle    sync.WaitGroup
+	ended   *sync.Cond // running has fallen to 0
 
 	lastFlush    time.Time // when the last flush began
 	countedSince time.Time // since when arrived is counted
@@ -40,7 +40,9 @@ type Group[T any] struct {
 // New makes a group whose batches hold at most max items. At most concurrent flushes run at the same time. With
 // 1, items are flushed in the order in which they were added. flush must not keep the batch after it returns.
 func New[T any](max, concurrent int, flush func(batch []T)) *Group[T] {
-	return &Group[T]{flush: flush, max: max, maxConcurrent: concurrent, minConcurrent: concurrent}
+	g := &Group[T]{flush: flush, max: max, maxConcurrent: concurrent, minConcurrent: concurrent}
+	g.ended = sync.NewCond(&g.mu)
+	return g
 }
 
 // WithConcurrency makes batches bigger: no more than minConcurrent flushes run at the same time while fewer
@@ -69,12 +71,18 @@ func (g *Group[T]) Add(items ...T) {
 	g.arrived += len(items)
 	if g.running < g.minConcurrent || g.running < g.maxConcurrent && len(g.pending) >= g.burstSize {
 		g.running++
-		g.idle.Go(g.run)
+		go g.run()
 	}
 }
 
-// Wait returns when everything that was added so far has been flushed. Add must not be called at the same time.
-func (g *Group[T]) Wait() { g.idle.Wait() }
+// Wait returns when everything that was added so far has been flushed.
+func (g *Group[T]) Wait() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.running > 0 {
+		g.ended.Wait()
+	}
+}
 
 // run flushes until nothing is pending, then ends: an idle group has no goroutine.
 func (g *Group[T]) run() {
@@ -84,7 +92,9 @@ func (g *Group[T]) run() {
 		g.mu.Lock()
 		g.awaitBatch()
 		if len(g.pending) == 0 {
-			g.running--
+			if g.running--; g.running == 0 {
+				g.ended.Broadcast()
+			}
 			g.mu.Unlock()
 			return
 		}
