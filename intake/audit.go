@@ -27,18 +27,8 @@ func actorOf(ctx context.Context) string {
 	return ByAPI
 }
 
-// Record writes into the audit what was done, now. What was done stands also if the audit cannot be written; then the
-// log has it.
-func (s *Service) Record(ctx context.Context, e store.AuditEntry) {
-	e.At = s.cfg.Now()
-	if err := s.cfg.Store.Record(context.WithoutCancel(ctx), e); err != nil {
-		s.cfg.Logger.Error("audit not written", "actor", e.Actor, "action", e.Action, "target", e.Target, "count", e.Count, "detail", e.Detail,
-			"error", err)
-	}
-}
-
 // Audit reads who did what, the latest first.
-func (s *Service) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err error) {
+func (s *lookups) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err error) {
 	limit, err := pageLimit(q.Limit)
 	if err != nil {
 		return p, err

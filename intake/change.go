@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 
 	"github.com/timeoutcenter/toc/api"
@@ -17,34 +16,10 @@ import (
 // (already processed, already cancelled, dead, or running now), task.ErrNotFound, task.ChangedError (no tag of the condition is the
 // task's), task.ErrNotBegun (the caller left first; nothing was changed) and task.ErrUnavailable: then the task may or may not be
 // cancelled.
-func (s *Service) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error {
-	ifMatch, err := tagsOf(opts)
-	if err != nil {
-		return err
-	}
-	p, err := s.partition(jobID)
-	if err != nil {
-		return err
-	}
-	term := s.cfg.Cluster.Term(p)
-	if term == 0 {
-		peer, err := s.owner(ctx, p)
-		if err != nil {
-			return err
-		}
-		return peer.Cancel(ctx, jobID, opts...)
-	}
-	h, err := s.hold(ctx, jobID, p, term, ifMatch)
-	if err != nil {
-		return err
-	}
-	err = s.move(ctx, store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled, HasLease: new(uint64)}, ifMatch)
-	if err != nil {
-		endHold(h, err)
-		return err
-	}
-	s.cfg.Dispatch.Moved(dispatch.Change{JobID: jobID, Status: task.Cancelled, Hold: h})
-	return s.checkTerm(p, term, jobID)
+func (s *changes) Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error {
+	m := store.Move{JobID: jobID, From: task.Pending, To: task.Cancelled, HasLease: new(uint64)}
+	_, err := s.change(ctx, m, opts, func(p Peer) (api.Task, error) { return api.Task{}, p.Cancel(ctx, jobID, opts...) })
+	return err
 }
 
 // tagsOf returns the tags of a condition, one of which must be the task's (task.Task.Tag) or task.MatchAny; none: there is no condition.
@@ -60,7 +35,7 @@ func tagsOf(opts []api.ChangeOption) (ifMatch []string, err error) {
 }
 
 // CancelByKey is Cancel by the caller's own key.
-func (s *Service) CancelByKey(ctx context.Context, k api.Key, opts ...api.ChangeOption) error {
+func (s *changes) CancelByKey(ctx context.Context, k api.Key, opts ...api.ChangeOption) error {
 	t, err := s.byKey(ctx, k)
 	if err != nil {
 		return err
@@ -70,20 +45,16 @@ func (s *Service) CancelByKey(ctx context.Context, k api.Key, opts ...api.Change
 
 // Reschedule changes a pending task in one step and returns the changed task. A new time is a new promise. Its
 // errors are those of Cancel, and task.FieldError.
-func (s *Service) Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
-	ifMatch, err := tagsOf(opts)
-	if err != nil {
-		return api.Task{}, err
-	}
+func (s *changes) Reschedule(ctx context.Context, jobID uint64, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
 	m, err := s.moveOf(jobID, &c)
 	if err != nil {
 		return api.Task{}, err
 	}
-	return s.change(ctx, m, ifMatch, func(p Peer) (api.Task, error) { return p.Reschedule(ctx, jobID, c, opts...) })
+	return s.change(ctx, m, opts, func(p Peer) (api.Task, error) { return p.Reschedule(ctx, jobID, c, opts...) })
 }
 
 // moveOf checks a change.
-func (s *Service) moveOf(jobID uint64, c *api.Change) (m store.Move, err error) {
+func (s *changes) moveOf(jobID uint64, c *api.Change) (m store.Move, err error) {
 	m = store.Move{JobID: jobID, From: task.Pending, To: task.Pending, HasLease: new(uint64)}
 	isMoved := !c.ActionTime.IsZero() || c.Delay != nil
 	if !isMoved && c.Attribute == nil && c.Timeout == 0 {
@@ -113,7 +84,7 @@ func (s *Service) moveOf(jobID uint64, c *api.Change) (m store.Move, err error) 
 }
 
 // RescheduleByKey is Reschedule by the caller's own key.
-func (s *Service) RescheduleByKey(ctx context.Context, k api.Key, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
+func (s *changes) RescheduleByKey(ctx context.Context, k api.Key, c api.Change, opts ...api.ChangeOption) (api.Task, error) {
 	t, err := s.byKey(ctx, k)
 	if err != nil {
 		return api.Task{}, err
@@ -123,12 +94,8 @@ func (s *Service) RescheduleByKey(ctx context.Context, k api.Key, c api.Change, 
 
 // Redrive gives a dead task a fresh start: pending, attempts 0, due and promised for now. Its errors are those
 // of Cancel.
-func (s *Service) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error) {
-	ifMatch, err := tagsOf(opts)
-	if err != nil {
-		return api.Task{}, err
-	}
-	t, err := s.change(ctx, s.moveOfDead(store.OperationRedrive, jobID), ifMatch, func(p Peer) (api.Task, error) {
+func (s *changes) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeOption) (api.Task, error) {
+	t, err := s.change(ctx, moveOfDead(store.OperationRedrive, jobID, s.cfg.Now()), opts, func(p Peer) (api.Task, error) {
 		return p.Redrive(ctx, jobID, opts...)
 	})
 	if err == nil && !IsForwarded(ctx) {
@@ -138,13 +105,17 @@ func (s *Service) Redrive(ctx context.Context, jobID uint64, opts ...api.ChangeO
 }
 
 // change makes a move if this node owns the task; otherwise it asks the owner.
-func (s *Service) change(ctx context.Context, m store.Move, ifMatch []string, ask func(Peer) (api.Task, error)) (api.Task, error) {
+func (s *changes) change(ctx context.Context, m store.Move, opts []api.ChangeOption, ask func(Peer) (api.Task, error)) (api.Task, error) {
+	ifMatch, err := tagsOf(opts)
+	if err != nil {
+		return api.Task{}, err
+	}
 	p, err := s.partition(m.JobID)
 	if err != nil {
 		return api.Task{}, err
 	}
 	if term := s.cfg.Cluster.Term(p); term != 0 {
-		return s.shown(s.moveHeld(ctx, m, ifMatch, p, term))
+		return s.moveHeld(ctx, m, ifMatch, p, term)
 	}
 	peer, err := s.owner(ctx, p)
 	if err != nil {
@@ -153,24 +124,29 @@ func (s *Service) change(ctx context.Context, m store.Move, ifMatch []string, as
 	return ask(peer)
 }
 
-// moveHeld makes a move while it holds the task, and queues the changed task.
-func (s *Service) moveHeld(ctx context.Context, m store.Move, ifMatch []string, partition int, term uint64) (task.Task, error) {
+// moveHeld makes a move while it holds the task, and queues the changed task. It returns the task, unless that was cancelled.
+func (s *changes) moveHeld(ctx context.Context, m store.Move, ifMatch []string, partition int, term uint64) (api.Task, error) {
 	h, err := s.hold(ctx, m.JobID, partition, term, ifMatch)
 	if err != nil {
-		return task.Task{}, err
+		return api.Task{}, err
 	}
-	var t task.Task
-	if err = s.move(ctx, m, ifMatch); err == nil {
-		// The caller may have left. A change that was made is queued all the same.
+	err = s.move(ctx, m, ifMatch)
+	moved := dispatch.Change{JobID: m.JobID, Status: m.To, Hold: h}
+	if err == nil && m.To == task.Pending {
+		var t task.Task // the caller may have left; a change that was made is queued all the same
 		t, err = s.cfg.Store.Get(context.WithoutCancel(ctx), m.JobID)
+		moved = dispatch.Change{Row: &t, Fresh: true, Hold: h}
 	}
 	if err != nil {
 		endHold(h, err)
-		return t, err
+		return api.Task{}, err
 	}
 	err = s.checkTerm(partition, term, m.JobID)
-	s.cfg.Dispatch.Moved(dispatch.Change{Row: &t, Fresh: true, Hold: h})
-	return t, err
+	s.cfg.Dispatch.Moved(moved)
+	if moved.Row == nil {
+		return api.Task{}, err
+	}
+	return s.shown(*moved.Row, err)
 }
 
 // endHold ends the hold after a move that failed. If nothing was changed, a pending task goes back where it was. After
@@ -189,7 +165,7 @@ func endHold(h *queue.Hold, err error) {
 
 // move makes a compare-and-set, or explains why it did not apply. With tags it applies only to a row that has
 // one of them and has not changed since it was read.
-func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) error {
+func (s *changes) move(ctx context.Context, m store.Move, ifMatch []string) error {
 	for range 3 {
 		if len(ifMatch) > 0 {
 			t, err := s.getMatching(ctx, m.JobID, ifMatch)
@@ -220,16 +196,4 @@ func (s *Service) move(ctx context.Context, m store.Move, ifMatch []string) erro
 		// The row has changed twice, or does not match any more: read it again.
 	}
 	return NotBegun("task %d keeps changing", m.JobID)
-}
-
-// getMatching reads a task that must have one of the tags. If the read fails, the change has not begun.
-func (s *Service) getMatching(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {
-	t, err := s.cfg.Store.Get(ctx, jobID)
-	switch {
-	case err != nil && !errors.Is(err, task.ErrNotFound):
-		err = fmt.Errorf("%w: %w", task.ErrNotBegun, err)
-	case err == nil && !t.Matches(ifMatch):
-		err = &task.ChangedError{Task: t}
-	}
-	return t, err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -96,39 +95,5 @@ func Forwarded(ctx context.Context, node string, question uint64) context.Contex
 // IsForwarded reports whether another node has forwarded the request.
 func IsForwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
-// owner returns the node that decides about a partition which this node does not own.
-func (s *Service) owner(ctx context.Context, partition int) (Peer, error) {
-	if IsForwarded(ctx) {
-		return nil, NotBegun("partition %d is not this node's, and the request was forwarded already", partition)
-	}
-	return s.cfg.Cluster.Owner(partition)
-}
-
-// owns reports whether this node decides about a partition's tasks.
-func (s *Service) owns(partition int) bool { return s.cfg.Cluster.Term(partition) != 0 }
-
-// checkTerm is called after a move that began in the given term. If this node has lost the partition since (it
-// was paused, say), another owner may have started the task, even if the partition has come back. The outcome
-// is then unknown.
-func (s *Service) checkTerm(partition int, term uint64, jobID uint64) error {
-	if s.cfg.Cluster.Term(partition) == term {
-		return nil
-	}
-	return Unavailable("partition %d was lost while task %d was being changed: it may or may not be changed", partition, jobID)
-}
-
 // MaxWake is the maximum number of tasks for one Wake.
 const MaxWake = 1000
-
-// Wake queues or arms tasks that another node has just stored, so they do not wait for the next tick: it is the
-// receiving side of dispatch.Nodes. It returns the number of queued tasks. It ignores tasks that are not
-// pending, or not in a partition of this node.
-func (s *Service) Wake(_ context.Context, jobIDs []uint64) (queued int) {
-	changes := make([]dispatch.Change, 0, len(jobIDs))
-	for _, id := range jobIDs {
-		if p, err := s.partition(id); err == nil && s.owns(p) {
-			changes = append(changes, dispatch.Change{JobID: id, Status: task.Pending})
-		}
-	}
-	return s.cfg.Dispatch.Moved(changes...)
-}

@@ -11,7 +11,7 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-func (s *Service) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
+func (s *operations) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
 	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
 		return f, err
 	}
@@ -26,7 +26,7 @@ func (s *Service) deadFilter(q api.ListDead) (f store.DeadFilter, err error) {
 }
 
 // ListDead reads dead tasks, table by table, in each by job_id.
-func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error) {
+func (s *operations) ListDead(ctx context.Context, q api.ListDead) (api.Page, error) {
 	f, err := s.deadFilter(q)
 	if err != nil {
 		return api.Page{}, err
@@ -45,7 +45,7 @@ func (s *Service) ListDead(ctx context.Context, q api.ListDead) (api.Page, error
 }
 
 // DeadGroups sums up the dead tasks of a business type (empty: of all) by their error, the largest groups first.
-func (s *Service) DeadGroups(ctx context.Context, bizType string) (g api.DeadGroups, err error) {
+func (s *operations) DeadGroups(ctx context.Context, bizType string) (g api.DeadGroups, err error) {
 	id, err := s.typeFilter(bizType)
 	if err != nil {
 		return g, err
@@ -70,21 +70,21 @@ type changedDead struct {
 const deadPage = 500
 
 // RedriveDead makes the matching dead tasks pending, attempts 0, due now. After an error the result counts those redriven before it.
-func (s *Service) RedriveDead(ctx context.Context, r api.DeadRequest) (api.Redriven, error) {
+func (s *operations) RedriveDead(ctx context.Context, r api.DeadRequest) (api.Redriven, error) {
 	got, err := s.changeDead(ctx, store.OperationRedrive, r)
 	return api.Redriven{Matched: got.matched, Redriven: got.changed, Operation: got.operation}, err
 }
 
 // DiscardDead makes the matching dead tasks cancelled; they keep their last_error. After an error the result counts
 // those discarded before it.
-func (s *Service) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Discarded, error) {
+func (s *operations) DiscardDead(ctx context.Context, r api.DeadRequest) (api.Discarded, error) {
 	got, err := s.changeDead(ctx, store.OperationDiscard, r)
 	return api.Discarded{Matched: got.matched, Discarded: got.changed, Operation: got.operation}, err
 }
 
 // changeDead makes a change of the tasks that match, and writes it into the audit. With a rate it starts an operation, which goes on
 // without the caller, and without this node.
-func (s *Service) changeDead(ctx context.Context, kind string, r api.DeadRequest) (got changedDead, err error) {
+func (s *operations) changeDead(ctx context.Context, kind string, r api.DeadRequest) (got changedDead, err error) {
 	f, err := s.deadFilter(r.Which())
 	if err != nil {
 		return got, err
@@ -111,7 +111,7 @@ func (s *Service) changeDead(ctx context.Context, kind string, r api.DeadRequest
 
 // changePages changes the first tasks that match, most of them or (0) all. Tasks that die meanwhile are left to another
 // call.
-func (s *Service) changePages(ctx context.Context, kind string, f store.DeadFilter, matched, most int) (changed int, err error) {
+func (s *operations) changePages(ctx context.Context, kind string, f store.DeadFilter, matched, most int) (changed int, err error) {
 	left := matched
 	if most > 0 {
 		left = min(left, most)
@@ -137,10 +137,10 @@ func (s *Service) changePages(ctx context.Context, kind string, f store.DeadFilt
 
 // changePage changes dead tasks. A dead task is in no queue, so any node may change it. It leaves out
 // tasks that another caller has changed.
-func (s *Service) changePage(ctx context.Context, kind string, page []task.Task) (n int, err error) {
+func (s *operations) changePage(ctx context.Context, kind string, page []task.Task) (n int, err error) {
 	moves := make([]store.Move, len(page))
 	for i := range page {
-		moves[i] = s.moveOfDead(kind, page[i].JobID)
+		moves[i] = moveOfDead(kind, page[i].JobID, s.cfg.Now())
 	}
 	changes := make([]dispatch.Change, 0, len(page))
 	for i, m := range s.cfg.Store.MoveAll(ctx, moves) {
@@ -156,13 +156,13 @@ func (s *Service) changePage(ctx context.Context, kind string, page []task.Task)
 }
 
 // moveOfDead is the move of a dead task by a redrive or a discard.
-func (s *Service) moveOfDead(kind string, jobID uint64) store.Move {
+func moveOfDead(kind string, jobID uint64, now time.Time) store.Move {
 	if kind == store.OperationDiscard {
 		return store.Move{JobID: jobID, From: task.Dead, To: task.Cancelled}
 	}
-	now, attempts := task.CeilMilli(s.cfg.Now()), 0
+	due, attempts := task.CeilMilli(now), 0
 	return store.Move{JobID: jobID, From: task.Dead, To: task.Pending,
-		Set: store.Set{ActionTime: &now, Attempts: &attempts, NewPromise: true}}
+		Set: store.Set{ActionTime: &due, Attempts: &attempts, NewPromise: true}}
 }
 
 // detail is the filter as JSON, with the operation if there is one; "" if there is none but the biz_type.

@@ -24,7 +24,7 @@ func checkDuplicate(r *api.Submit) error {
 
 // moveDuplicates moves the first tasks of the requests with on_duplicate: move. Several requests for one task
 // apply in their order, whichever of them was stored.
-func (s *Service) moveDuplicates(ctx context.Context, requests []api.Submit, results []submitted) {
+func (s *submits) moveDuplicates(ctx context.Context, requests []api.Submit, results []submitted) {
 	var order [][]int // indexes of requests, by task
 	index := make(map[uint64]int)
 	for i := range results {
@@ -64,7 +64,7 @@ const concurrentMoves = 256
 // moveFirst moves a task if it is still as it was read, or else reads it again: a statement that reaches the database late, when
 // its caller has long given up, does not come behind a newer move. The callers of this node take turns, so only other nodes and
 // hands change the task meanwhile.
-func (s *Service) moveFirst(ctx context.Context, r *api.Submit, result *submitted) {
+func (s *submits) moveFirst(ctx context.Context, r *api.Submit, result *submitted) {
 	c := api.Change{ActionTime: r.ActionTime, Attribute: &r.Attribute, Timeout: r.Timeout, Past: r.Past}
 	if c.ActionTime.IsZero() {
 		c.Delay = r.FromNow()
@@ -103,7 +103,7 @@ const moveTries = 100
 
 // confirmFirst puts first tasks where they wait, in case they were lost there: their callers may submit again because they
 // wait in vain.
-func (s *Service) confirmFirst(requests []api.Submit, results []submitted) {
+func (s *submits) confirmFirst(requests []api.Submit, results []submitted) {
 	var first []dispatch.Change
 	for i := range results {
 		r := &results[i]
@@ -115,7 +115,7 @@ func (s *Service) confirmFirst(requests []api.Submit, results []submitted) {
 }
 
 // beginMove waits until no other move of a first task is under way on this node.
-func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err error) {
+func (s *submits) beginMove(ctx context.Context, jobID uint64) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
 		other, busy := s.moving.LoadOrStore(jobID, mine)
@@ -132,11 +132,11 @@ func (s *Service) beginMove(ctx context.Context, jobID uint64) (end func(), err 
 
 var errGivenUp = NotBegun("the submit was given up")
 
-func (s *Service) moveAsRead(ctx context.Context, first *task.Task, c api.Change) (task.Task, error) {
+func (s *submits) moveAsRead(ctx context.Context, first *task.Task, c api.Change) (task.Task, error) {
 	if ctx.Err() != nil { // an insert does not end with its caller
 		return task.Task{}, errGivenUp
 	}
-	moved, err := s.Reschedule(ctx, first.JobID, c, api.IfMatch(first.Tag()))
+	moved, err := s.changes.Reschedule(ctx, first.JobID, c, api.IfMatch(first.Tag()))
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -164,7 +164,7 @@ const (
 
 // answerReplays answers a request whose dedup_key exists with the first task, as if the request had come in
 // time. The others stay refused, also those for which a new task would take the key.
-func (s *Service) answerReplays(ctx context.Context, replays []replay) {
+func (s *submits) answerReplays(ctx context.Context, replays []replay) {
 	if len(replays) == 0 {
 		return
 	}

@@ -32,7 +32,7 @@ type dueAt struct {
 
 // Forecast counts the pending tasks of all tables that are due from now on. Few tasks are counted exactly; of many, some
 // tables stand for all.
-func (s *Service) Forecast(ctx context.Context, q api.AskForecast) (f api.Forecast, err error) {
+func (s *lookups) Forecast(ctx context.Context, q api.AskForecast) (f api.Forecast, err error) {
 	bizType, err := s.typeFilter(q.BizType)
 	if err != nil {
 		return f, err

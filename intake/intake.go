@@ -13,11 +13,13 @@
 package intake
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/intake/why"
@@ -88,11 +90,37 @@ type Config struct {
 
 // Service serves requests. It is safe for concurrent use.
 type Service struct {
-	cfg     Config
-	lane    *lane
-	waiters *waiters
-	moving  sync.Map // by job_id of a first task that a submit moves: a channel that is closed when that is done
+	*node
+	submits
+	changes
+	lookups
+	operations
+	pauses
+	leases
 }
+
+// The methods of a Service, by what they are about.
+type (
+	// submits store new tasks.
+	submits struct {
+		*node
+		changes changes
+		moving  sync.Map // by job_id of a first task that a submit moves: a channel that is closed when that is done
+	}
+	// changes change one task, at the owner of its partition.
+	changes struct{ *node }
+	// lookups answer questions.
+	lookups struct{ *node }
+	// operations change many tasks, at once or at a rate.
+	operations struct{ *node }
+	// pauses keep the tasks of a business type from starting.
+	pauses struct{ *node }
+	// leases hand out tasks to consumers, and settle them.
+	leases struct {
+		*node
+		waiters *waiters
+	}
+)
 
 // New makes a Service.
 func New(cfg Config) *Service {
@@ -102,82 +130,16 @@ func New(cfg Config) *Service {
 	if cfg.Cluster == nil {
 		cfg.Cluster = singleNode{}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Facts == nil {
 		cfg.Facts = func(*why.Facts) {}
 	}
 	if cfg.Puller == nil {
 		cfg.Puller = noPuller{}
 	}
-	return &Service{cfg: cfg, lane: newLane(), waiters: newWaiters(cfg.Cluster.Peers)}
+	n := &node{cfg, lane{turns: semaphore.NewWeighted(laneRuns)}}
+	return &Service{node: n, submits: submits{node: n, changes: changes{n}}, changes: changes{n}, lookups: lookups{n},
+		operations: operations{n}, pauses: pauses{n}, leases: leases{n, newWaiters(cfg.Cluster.Peers)}}
 }
 
 var _ api.Center = (*Service)(nil)
-
-// Types returns the business types in force.
-func (s *Service) Types() *task.Types { return s.cfg.Catalog.Load() }
-
-// shown is a task as callers see it.
-func (s *Service) shown(t task.Task, err error) (api.Task, error) {
-	if err != nil {
-		return api.Task{}, err
-	}
-	shown := api.From(t, s.Types().NameOf(t.BizType))
-	shown.ETag = api.ETag(&t)
-	return shown, nil
-}
-
-// partition returns the partition of a task, or task.ErrNotFound for an impossible job_id.
-func (s *Service) partition(jobID uint64) (int, error) {
-	shard, ok := s.cfg.Layout.ShardOf(jobID)
-	if !ok {
-		return 0, task.ErrNotFound
-	}
-	return s.cfg.Layout.Partition(shard), nil
-}
-
-// hold keeps a task of this node from starting until the hold ends. If the partition is lost before that, the
-// hold is undone. With tags a changed task gives ChangedError even if it runs: that error says more to the caller.
-func (s *Service) hold(ctx context.Context, jobID uint64, partition int, term uint64, ifMatch []string) (*queue.Hold, error) {
-	h, err := s.cfg.Queue.Hold(ctx, jobID, partition)
-	var runs *task.ConflictError
-	if errors.As(err, &runs) && s.awaitRecorded(ctx, jobID) {
-		h, err = s.cfg.Queue.Hold(ctx, jobID, partition)
-	}
-	if errors.As(err, &runs) && len(ifMatch) > 0 {
-		var changed *task.ChangedError
-		if _, unlike := s.getMatching(ctx, jobID, ifMatch); errors.As(unlike, &changed) {
-			return nil, changed
-		}
-	}
-	if err != nil || s.cfg.Cluster.Term(partition) == term {
-		return h, err
-	}
-	h.Restore()
-	return nil, NotBegun("partition %d has just been lost; task %d is not changed", partition, jobID)
-}
-
-// awaitRecorded waits until the queue has learned of an outcome that the store has already: who has read it there may change the task
-// now. It reports whether that was so.
-func (s *Service) awaitRecorded(ctx context.Context, jobID uint64) bool {
-	ended := s.cfg.Queue.Ended(jobID)
-	t, err := s.cfg.Store.Get(ctx, jobID)
-	if err != nil || t.Status == task.Pending {
-		return false
-	}
-	if ended == nil {
-		return true
-	}
-	select {
-	case <-ended:
-		return true
-	case <-time.After(recordedPatience): // a hand has written this status, and the task runs
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// recordedPatience is how long the queue may take to learn of an outcome.
-const recordedPatience = time.Second

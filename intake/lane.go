@@ -21,8 +21,6 @@ type lane struct {
 	under atomic.Int32 // reads that run or wait
 }
 
-func newLane() *lane { return &lane{turns: semaphore.NewWeighted(laneRuns)} }
-
 // busyError refuses a read of all tables, because too many run and wait.
 type busyError struct{}
 

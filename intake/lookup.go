@@ -19,38 +19,19 @@ const (
 )
 
 // Get reads one task, with its run if the owner of its partition runs it; task.ErrNotFound if there is none.
-func (s *Service) Get(ctx context.Context, jobID uint64) (api.Task, error) {
+func (s *lookups) Get(ctx context.Context, jobID uint64) (api.Task, error) {
 	t, err := s.cfg.Store.Get(ctx, jobID)
 	return s.found(ctx, t, err)
 }
 
 // GetByKey is Get by the caller's own key.
-func (s *Service) GetByKey(ctx context.Context, k api.Key) (api.Task, error) {
+func (s *lookups) GetByKey(ctx context.Context, k api.Key) (api.Task, error) {
 	t, err := s.byKey(ctx, k)
 	return s.found(ctx, t, err)
 }
 
-// byKey reads the task that was submitted under a key, or returns task.ErrNotFound.
-func (s *Service) byKey(ctx context.Context, k api.Key) (task.Task, error) {
-	b, err := s.named(k.BizType)
-	if err != nil {
-		return task.Task{}, err
-	}
-	bizID, bizKey, err := task.BizIDOf(k.BizID, k.BizKey)
-	if err != nil {
-		return task.Task{}, err
-	}
-	if k.DedupKey == "" {
-		return task.Task{}, task.Wrong("dedup_key", "is missing; give the dedup_key of the submit")
-	}
-	if err := checkText("dedup_key", k.DedupKey, task.MaxDedupKey); err != nil {
-		return task.Task{}, err
-	}
-	return s.cfg.Store.First(ctx, bizID, bizKey, b.ID, k.DedupKey)
-}
-
 // found is shown with the run of the task.
-func (s *Service) found(ctx context.Context, t task.Task, err error) (api.Task, error) {
+func (s *lookups) found(ctx context.Context, t task.Task, err error) (api.Task, error) {
 	shown, err := s.shown(t, err)
 	if err == nil {
 		shown.Running = s.running(ctx, t)
@@ -62,7 +43,7 @@ func (s *Service) found(ctx context.Context, t task.Task, err error) (api.Task, 
 const runningTimeout = time.Second
 
 // running asks the task's owner whether the task runs now. nil: it does not, or the owner is unknown or does not answer.
-func (s *Service) running(ctx context.Context, t task.Task) *api.Running {
+func (s *lookups) running(ctx context.Context, t task.Task) *api.Running {
 	p, err := s.partition(t.JobID)
 	if err != nil || t.Status != task.Pending {
 		return nil
@@ -93,7 +74,7 @@ const whyTimeout = time.Second
 // Why returns where a task waits and the reasons, or its outcome. It asks the owner of the task's partition. If
 // the owner does not answer, it answers from the facts of this node. It returns task.ErrNotFound if there is no
 // such task.
-func (s *Service) Why(ctx context.Context, jobID uint64) (api.Why, error) {
+func (s *lookups) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 	p, err := s.partition(jobID)
 	if err != nil {
 		return api.Why{}, err
@@ -130,7 +111,7 @@ func (s *Service) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 }
 
 // WhyByKey is Why by the caller's own key; it looks the task up first.
-func (s *Service) WhyByKey(ctx context.Context, k api.Key) (api.Why, error) {
+func (s *lookups) WhyByKey(ctx context.Context, k api.Key) (api.Why, error) {
 	t, err := s.byKey(ctx, k)
 	if err != nil {
 		return api.Why{}, err
@@ -139,7 +120,7 @@ func (s *Service) WhyByKey(ctx context.Context, k api.Key) (api.Why, error) {
 }
 
 // List reads the tasks of a biz_id in the order of their submission.
-func (s *Service) List(ctx context.Context, q api.List) (api.Page, error) {
+func (s *lookups) List(ctx context.Context, q api.List) (api.Page, error) {
 	var f store.Filter
 	if q.Status != "" {
 		status, err := statusOf(q.Status)
@@ -153,7 +134,7 @@ func (s *Service) List(ctx context.Context, q api.List) (api.Page, error) {
 }
 
 // list narrows a look-up further by f, and returns the cursor of the next page.
-func (s *Service) list(ctx context.Context, q api.List, f store.Filter) (list []task.Task, next string, err error) {
+func (s *lookups) list(ctx context.Context, q api.List, f store.Filter) (list []task.Task, next string, err error) {
 	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
 		return nil, "", err
 	}
@@ -184,7 +165,7 @@ func (s *Service) list(ctx context.Context, q api.List, f store.Filter) (list []
 
 // FindLeased finds the first two pending tasks of a biz_id, of one business type or (empty) all, that a consumer has, or had when its lease
 // ended, or whose dedup_key is orKey, if that is not empty. It holds no more than a page of the pending tasks of the id in memory.
-func (s *Service) FindLeased(ctx context.Context, id api.BizID, bizType, orKey string) (found []task.Task, err error) {
+func (s *lookups) FindLeased(ctx context.Context, id api.BizID, bizType, orKey string) (found []task.Task, err error) {
 	q := api.List{BizID: id.Number, BizKey: id.Key, BizType: bizType, Limit: DefaultPage}
 	for {
 		list, next, err := s.list(ctx, q, store.Filter{Status: new(task.Pending), Leased: true, LeasedOr: orKey})
@@ -207,7 +188,7 @@ func (s *Service) FindLeased(ctx context.Context, id api.BizID, bizType, orKey s
 // ListAll reads tasks in the order of shard, action_time and job_id. A task that was changed after the first page is left
 // out of the later ones, so a walk ends and shows each task at most once. What a page may cost is bounded: it may be short, or
 // empty, although there are more.
-func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) {
+func (s *lookups) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) {
 	f := store.WalkFilter{From: q.From, To: q.To, Failed: q.Status == api.Failing}
 	var err error
 	if f.BizType, err = s.typeFilter(q.BizType); err != nil {
@@ -241,19 +222,6 @@ func (s *Service) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 	return s.page(list, c.Next(more), err)
 }
 
-// page is a page of tasks as callers see them.
-func (s *Service) page(list []task.Task, next string, err error) (api.Page, error) {
-	if err != nil {
-		return api.Page{}, err
-	}
-	types := s.Types()
-	p := api.Page{Tasks: make([]api.Task, len(list)), NextCursor: next}
-	for i := range list {
-		p.Tasks[i] = api.From(list[i], types.NameOf(list[i].BizType))
-	}
-	return p, nil
-}
-
 func statusOf(word string) (task.Status, error) {
 	s, err := task.ParseStatus(word)
 	if err != nil {
@@ -267,16 +235,4 @@ func pageLimit(limit int) (int, error) {
 		return 0, task.Wrong("limit", "is %d; it must be from 1 to %d", limit, MaxPage)
 	}
 	return cmp.Or(limit, DefaultPage), nil
-}
-
-// typeFilter turns a name into an id; an empty name into nil.
-func (s *Service) typeFilter(name string) (*uint64, error) {
-	if name == "" {
-		return nil, nil
-	}
-	b, err := s.named(name)
-	if err != nil {
-		return nil, err
-	}
-	return &b.ID, nil
 }

@@ -38,7 +38,7 @@ func checkRate(rate float64) error {
 }
 
 // checkOperations returns ErrTooManyOperations if no further undo, or no further other operation, may start.
-func (s *Service) checkOperations(ctx context.Context, undo bool) error {
+func (s *operations) checkOperations(ctx context.Context, undo bool) error {
 	list, err := s.cfg.Store.RunningOperations(ctx, 3*MaxOperations)
 	n := 0
 	for i := range list {
@@ -53,7 +53,7 @@ func (s *Service) checkOperations(ctx context.Context, undo bool) error {
 }
 
 // startOperation starts a change of dead tasks at a rate.
-func (s *Service) startOperation(ctx context.Context, kind string, r api.DeadRequest, f store.DeadFilter) (changedDead, error) {
+func (s *operations) startOperation(ctx context.Context, kind string, r api.DeadRequest, f store.DeadFilter) (changedDead, error) {
 	if err := s.checkOperations(ctx, false); err != nil {
 		return changedDead{}, err
 	}
@@ -66,7 +66,7 @@ func (s *Service) startOperation(ctx context.Context, kind string, r api.DeadReq
 }
 
 // Operations lists the latest operations, the latest first; limit as in List.
-func (s *Service) Operations(ctx context.Context, limit int) ([]api.Operation, error) {
+func (s *operations) Operations(ctx context.Context, limit int) ([]api.Operation, error) {
 	limit, err := pageLimit(limit)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (s *Service) Operations(ctx context.Context, limit int) ([]api.Operation, e
 }
 
 // shownOperation is an operation as callers see it.
-func (s *Service) shownOperation(o *store.Operation) api.Operation {
+func (s *operations) shownOperation(o *store.Operation) api.Operation {
 	out := api.Operation{ID: api.ID(o.ID), Kind: o.Kind, Undoes: api.ID(o.Undoes), By: o.Actor, Rate: o.Rate, State: o.State,
 		Matched: o.Matched, Done: o.Done, Skipped: o.Skipped,
 		Started: api.Time(o.Started), Ended: api.Time(o.Ended),
@@ -95,7 +95,7 @@ func (s *Service) shownOperation(o *store.Operation) api.Operation {
 }
 
 // Operation reads an operation; task.ErrNotFound if there is none.
-func (s *Service) Operation(ctx context.Context, id uint64) (api.Operation, error) {
+func (s *operations) Operation(ctx context.Context, id uint64) (api.Operation, error) {
 	o, err := s.operation(ctx, id)
 	if err != nil {
 		return api.Operation{}, err
@@ -103,7 +103,7 @@ func (s *Service) Operation(ctx context.Context, id uint64) (api.Operation, erro
 	return s.shownOperation(&o), nil
 }
 
-func (s *Service) operation(ctx context.Context, id uint64) (store.Operation, error) {
+func (s *operations) operation(ctx context.Context, id uint64) (store.Operation, error) {
 	if id == 0 {
 		return store.Operation{}, task.ErrNotFound
 	}
@@ -119,7 +119,7 @@ func (s *Service) operation(ctx context.Context, id uint64) (store.Operation, er
 
 // StopOperation stops an operation, and returns it. One that has ended stays as it is. The node that runs it may be in
 // the middle of a step: nothing is changed after that.
-func (s *Service) StopOperation(ctx context.Context, id uint64) (api.Operation, error) {
+func (s *operations) StopOperation(ctx context.Context, id uint64) (api.Operation, error) {
 	if _, err := s.operation(ctx, id); err != nil {
 		return api.Operation{}, err
 	}
@@ -136,7 +136,7 @@ func (s *Service) StopOperation(ctx context.Context, id uint64) (api.Operation, 
 
 // UndoOperation starts an operation that takes another one back: the tasks that it has redriven or discarded are dead
 // again. Tasks that have started or changed since stay as they are. The other one is stopped first. It returns the new operation.
-func (s *Service) UndoOperation(ctx context.Context, id uint64) (api.Operation, error) {
+func (s *operations) UndoOperation(ctx context.Context, id uint64) (api.Operation, error) {
 	other, err := s.operation(ctx, id)
 	if err != nil {
 		return api.Operation{}, err
@@ -166,7 +166,7 @@ func (s *Service) UndoOperation(ctx context.Context, id uint64) (api.Operation, 
 }
 
 // UndoTasks takes back those tasks of an operation that are in partitions of this node. Tasks that run are skipped.
-func (s *Service) UndoTasks(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error {
+func (s *operations) UndoTasks(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error {
 	holds := make(map[uint64]*queue.Hold)
 	var list, skip []store.OperationTask
 	for _, t := range tasks {
@@ -214,21 +214,10 @@ const (
 	retryLeast = time.Hour              // what a Go processor may ask for, beyond the longest pause of its business type
 )
 
-// lastRetry is a time after the next run of any task of a business type, or of all (nil), that waits to run again.
-func (s *Service) lastRetry(bizType *uint64) time.Time {
-	longest := retryLeast
-	for _, b := range s.Types().All() {
-		if bizType == nil || b.ID == *bizType {
-			longest = max(longest, b.BackoffMax)
-		}
-	}
-	return s.cfg.Now().Add(longest)
-}
-
 // Retry makes the pending tasks of a business type run now that have failed and would run again later. It is an operation, at a
 // rate or (0) at the highest. Without a rate its end is waited for; an Operation in the answer goes on. The error of an unknown name is
 // a task.UnknownTypeError.
-func (s *Service) Retry(ctx context.Context, bizType string, rate float64) (answer api.Retried, err error) {
+func (s *operations) Retry(ctx context.Context, bizType string, rate float64) (answer api.Retried, err error) {
 	b, err := s.Types().Find(bizType)
 	if err != nil {
 		return answer, err

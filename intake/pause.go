@@ -21,7 +21,7 @@ const maxReason = 255 // characters
 // Pause keeps the tasks of a business type from starting, on all nodes within two seconds, over restarts, until Resume or p.Until. Runs
 // under way end. A second Pause replaces the first. It returns task.UnknownTypeError, a task.FieldError (reason, until), or
 // task.ErrUnavailable if no database took it.
-func (s *Service) Pause(ctx context.Context, bizType string, p api.AskPause) (api.BizType, error) {
+func (s *pauses) Pause(ctx context.Context, bizType string, p api.AskPause) (api.BizType, error) {
 	b, err := s.Types().Find(bizType)
 	if err != nil {
 		return api.BizType{}, err
@@ -43,7 +43,7 @@ func (s *Service) Pause(ctx context.Context, bizType string, p api.AskPause) (ap
 }
 
 // Resume ends the pause of a business type: what has become due meanwhile starts at once. Its errors are those of Pause.
-func (s *Service) Resume(ctx context.Context, bizType string) (api.BizType, error) {
+func (s *pauses) Resume(ctx context.Context, bizType string) (api.BizType, error) {
 	b, err := s.Types().Find(bizType)
 	if err != nil {
 		return api.BizType{}, err
@@ -51,7 +51,7 @@ func (s *Service) Resume(ctx context.Context, bizType string) (api.BizType, erro
 	return s.decide(ctx, "resume", b, store.Control{BizType: b.ID}, "")
 }
 
-func (s *Service) decide(ctx context.Context, action string, b task.BizType, row store.Control, detail string) (api.BizType, error) {
+func (s *pauses) decide(ctx context.Context, action string, b task.BizType, row store.Control, detail string) (api.BizType, error) {
 	row.Actor = actorOf(ctx)
 	if err := s.cfg.Decisions.Set(ctx, row); err != nil {
 		return api.BizType{}, err

@@ -52,7 +52,7 @@ func (noPuller) Settle(_ context.Context, list []worker.Settlement) []worker.Set
 //
 // The errors are task.UnknownTypeError, task.FieldError, and task.ErrUnavailable if no node could hand
 // out anything.
-func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
+func (s *leases) Lease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
 	b, err := s.pullType(bizType)
 	if err != nil {
 		return api.LeaseAnswer{}, err
@@ -66,7 +66,7 @@ func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (ap
 	}
 	waiting, stop := context.WithTimeout(ctx, q.Wait)
 	defer stop()
-	c := consumer{Service: s, ctx: ctx, bizType: b, ask: q}
+	c := consumer{leases: s, ctx: ctx, bizType: b, ask: q}
 	switch {
 	case !IsForwarded(ctx):
 		err = c.lease(waiting)
@@ -92,7 +92,7 @@ func (s *Service) Lease(ctx context.Context, bizType string, q api.AskLease) (ap
 
 // settleAndLease leases what is due while it settles. If that is nothing it leases again afterwards: the settled leases
 // may have had all the room.
-func (s *Service) settleAndLease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
+func (s *leases) settleAndLease(ctx context.Context, bizType string, q api.AskLease) (api.LeaseAnswer, error) {
 	if err := checkSettlements(q.Settle); err != nil {
 		return api.LeaseAnswer{}, err
 	}
@@ -123,7 +123,7 @@ func (s *Service) settleAndLease(ctx context.Context, bizType string, q api.AskL
 // settleWithin bounds the settlements of a lease request.
 const settleWithin = 30 * time.Second
 
-func (s *Service) pullType(name string) (task.BizType, error) {
+func (s *leases) pullType(name string) (task.BizType, error) {
 	b, err := s.Types().Find(name)
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func ttrError(field string, ttr time.Duration) error {
 
 // consumer is one call of Lease.
 type consumer struct {
-	*Service
+	*leases
 	ctx     context.Context
 	bizType task.BizType
 	ask     api.AskLease
@@ -305,7 +305,7 @@ func (c *consumer) askThere(p Peer, most int) (api.LeaseAnswer, error) {
 
 // giveBack ends leases that no consumer has got: their tasks are due at once again, and this was no attempt. While a node or a database
 // does not answer it goes on in the background, until they are over or this node stops.
-func (s *Service) giveBack(ctx context.Context, list []api.LeasedTask) {
+func (s *leases) giveBack(ctx context.Context, list []api.LeasedTask) {
 	ctx = context.WithoutCancel(ctx)
 	if list = s.tryGiveBack(ctx, list); len(list) == 0 {
 		return
@@ -319,7 +319,7 @@ func (s *Service) giveBack(ctx context.Context, list []api.LeasedTask) {
 }
 
 // tryGiveBack returns the leases that are neither given back nor over.
-func (s *Service) tryGiveBack(ctx context.Context, list []api.LeasedTask) (rest []api.LeasedTask) {
+func (s *leases) tryGiveBack(ctx context.Context, list []api.LeasedTask) (rest []api.LeasedTask) {
 	if len(list) == 0 {
 		return nil
 	}
@@ -344,14 +344,14 @@ const (
 )
 
 // Close ends the questions to other nodes.
-func (s *Service) Close() {
+func (s *leases) Close() {
 	s.waiters.stop()
 	s.waiters.asking.Wait()
 }
 
 // Settle settles leases, each at the owner of its task. The results are in the order of the list: also after an error of
 // a node or a database, which concerns its own leases only.
-func (s *Service) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
+func (s *leases) Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error) {
 	if err := checkSettlements(list); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
@@ -61,7 +60,7 @@ type submitted struct {
 }
 
 // check turns a request into a task, or names the field that is wrong.
-func (s *Service) check(r *api.Submit, now time.Time) (task.Task, task.BizType, error) {
+func (s *submits) check(r *api.Submit, now time.Time) (task.Task, task.BizType, error) {
 	b, err := s.named(r.BizType)
 	if err != nil {
 		return task.Task{}, b, err
@@ -104,15 +103,6 @@ func checkTimeout(d time.Duration) (time.Duration, error) {
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond), nil
 }
 
-// named returns the business type of a request's field biz_type, or a task.FieldError.
-func (s *Service) named(name string) (task.BizType, error) {
-	b, err := s.Types().Find(name)
-	if unknown, is := errors.AsType[*task.UnknownTypeError](err); is {
-		err = &task.FieldError{Field: "biz_type", Message: unknown.Message()}
-	}
-	return b, err
-}
-
 func checkText(field, text string, most int) error {
 	if len(text) > most {
 		return task.Wrong(field, "has %d bytes; at most %d fit", len(text), most)
@@ -121,7 +111,7 @@ func checkText(field, text string, most int) error {
 }
 
 // Submit stores one task durably. After a nil error it is committed.
-func (s *Service) Submit(ctx context.Context, r api.Submit) (api.Submitted, error) {
+func (s *submits) Submit(ctx context.Context, r api.Submit) (api.Submitted, error) {
 	got := s.submit(ctx, []api.Submit{r})[0]
 	stored, err := s.shown(got.task, got.err)
 	return api.Submitted{Task: stored, Duplicate: got.duplicate}, err
@@ -129,7 +119,7 @@ func (s *Service) Submit(ctx context.Context, r api.Submit) (api.Submitted, erro
 
 // SubmitBatch stores up to 10,000 tasks and returns a result for each of them, in order. A refused one does not
 // affect the others. After an error none is stored.
-func (s *Service) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
+func (s *submits) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
 	if n := len(list); n < 1 || n > MaxBatch {
 		return nil, task.Wrong("tasks", "holds %d tasks; give 1 to %d", n, MaxBatch)
 	}
@@ -150,7 +140,7 @@ type acceptedRequest struct {
 	bizType task.BizType
 }
 
-func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted {
+func (s *submits) submit(ctx context.Context, requests []api.Submit) []submitted {
 	results := make([]submitted, len(requests))
 	tasks := make([]task.Task, 0, len(requests))
 	accepted := make([]acceptedRequest, 0, len(requests)) // by index of tasks
@@ -197,7 +187,7 @@ func (s *Service) submit(ctx context.Context, requests []api.Submit) []submitted
 }
 
 // holdQueued holds the tasks that belong into this node's queue. It returns a change for each task, with its hold if there is one.
-func (s *Service) holdQueued(ctx context.Context, tasks []task.Task) []dispatch.Change {
+func (s *submits) holdQueued(ctx context.Context, tasks []task.Task) []dispatch.Change {
 	changes := make([]dispatch.Change, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
@@ -225,7 +215,7 @@ type ownTrace struct {
 	kept string
 }
 
-func (s *Service) traceSubmits(ctx context.Context, requests []api.Submit) (t submitTraces) {
+func (s *submits) traceSubmits(ctx context.Context, requests []api.Submit) (t submitTraces) {
 	for i := range requests {
 		if came, ok := tracing.WithRemote(ctx, requests[i].Trace); ok {
 			if t.own == nil {
