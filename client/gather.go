@@ -32,9 +32,9 @@ const (
 // gatherer sends the submits of concurrent callers together.
 type gatherer struct {
 	client *Client
-	// safe are submits that may be repeated at another server. The others never go together with them.
-	safe, others *groupcommit.Group[*gathered]
-	pausedUntil  atomic.Int64 // Unix time in ns
+	// groups are by isSafe: submits that may be repeated at another server never go together with the others.
+	groups      map[bool]*groupcommit.Group[*gathered]
+	pausedUntil atomic.Int64 // Unix time in ns
 }
 
 // gathered is the submit of a caller, and its answer.
@@ -49,9 +49,10 @@ type gathered struct {
 }
 
 func newGatherer(c *Client) *gatherer {
-	g := &gatherer{client: c}
-	g.safe = groupcommit.New(gatherTasks, gatherFlight, g.flush)
-	g.others = groupcommit.New(gatherTasks, gatherFlight, g.flush)
+	g := &gatherer{client: c, groups: make(map[bool]*groupcommit.Group[*gathered])}
+	for _, isSafe := range []bool{false, true} {
+		g.groups[isSafe] = groupcommit.New(gatherTasks, gatherFlight, g.flush)
+	}
 	return g
 }
 
@@ -63,11 +64,7 @@ func (g *gatherer) takes(s *gathered) bool {
 // submit waits for the answer, or until the caller's context ends.
 func (g *gatherer) submit(s *gathered) (Task, int, error) {
 	s.answered = make(chan struct{})
-	if s.isSafe {
-		g.safe.Add(s)
-	} else {
-		g.others.Add(s)
-	}
+	g.groups[s.isSafe].Add(s)
 	select {
 	case <-s.answered:
 		return s.task, s.status, s.err
