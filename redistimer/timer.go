@@ -120,9 +120,7 @@ type node struct {
 // New makes a Timer without business types; see SetTypes.
 func New(cfg Config) *Timer {
 	cfg.Tick, cfg.SweepAfter = cmp.Or(cfg.Tick, 10*time.Second), cmp.Or(cfg.SweepAfter, 10*time.Second)
-	if cfg.Nodes == nil {
-		cfg.Nodes = dispatch.SingleNode{}
-	}
+	cfg.Nodes = cmp.Or[dispatch.Nodes](cfg.Nodes, dispatch.SingleNode{})
 	n := &node{
 		cfg: cfg, slots: slots.New(cfg.Client, cfg.Prefix),
 		hasTypes: make(chan struct{}), fallbacks: wait.NewSignal(),

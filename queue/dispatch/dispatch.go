@@ -21,6 +21,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -153,18 +154,8 @@ type Dispatcher struct{ cfg Config }
 
 // New makes a Dispatcher.
 func New(cfg Config) *Dispatcher {
-	if cfg.Ownership == nil {
-		cfg.Ownership = none{}
-	}
-	if cfg.Scanner == nil {
-		cfg.Scanner = none{}
-	}
-	if cfg.Timer == nil {
-		cfg.Timer = none{}
-	}
-	if cfg.Nodes == nil {
-		cfg.Nodes = SingleNode{}
-	}
+	cfg.Ownership, cfg.Nodes = cmp.Or[Ownership](cfg.Ownership, none{}), cmp.Or[Nodes](cfg.Nodes, SingleNode{})
+	cfg.Scanner, cfg.Timer = cmp.Or[Scanner](cfg.Scanner, none{}), cmp.Or[Timer](cfg.Timer, none{})
 	return &Dispatcher{cfg}
 }
 

@@ -10,6 +10,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func New(cfg Config) (*Reader, error) {
 	if cfg.Refused == nil {
 		cfg.Refused = func(string) {}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	r := &Reader{cfg: cfg, partitions: make(map[int32]*partition), limiter: rate.NewLimiter(rate.Inf, 0)}
 	if cfg.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(cfg.Rate), max(1, cfg.Rate/10))

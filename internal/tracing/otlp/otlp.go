@@ -28,7 +28,7 @@ type Config struct {
 	Address string
 	Node    string // service.instance.id
 	Version string // service.version
-	// Dropped is called when n spans were dropped. Defaults to nothing.
+	// Dropped is called when n spans were dropped.
 	Dropped func(n int)
 	// Flush is how long the export of what is left may take when the process stops. Defaults to two seconds.
 	Flush  time.Duration
@@ -73,9 +73,6 @@ func Try(ctx context.Context, address string) error {
 
 // New makes an Exporter. It connects to nothing.
 func New(cfg Config) (*Exporter, error) {
-	if cfg.Dropped == nil {
-		cfg.Dropped = func(int) {}
-	}
 	cfg.Flush = cmp.Or(cfg.Flush, 2*time.Second)
 	c, err := newClient(cfg.Address, cfg.Dial)
 	if err != nil {
