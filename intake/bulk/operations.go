@@ -37,8 +37,8 @@ type Config struct {
 	Databases int
 	// Any reports whether there may be an operation that runs. Only then the Store is asked.
 	Any func() bool
-	// Runs reports whether this node is the one that runs operations.
-	Runs func() bool
+	// Ownership has the partitions of this node. The owner of partition 0 runs operations.
+	Ownership dispatch.Ownership
 	// Undo takes back those of the tasks that are in partitions of this node.
 	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
 	// Dispatch receives the tasks that may have changed.
@@ -104,7 +104,7 @@ func (r *Runner) round(ctx context.Context, passed time.Duration) {
 		}
 		if o.Kind == store.OperationUndo {
 			places[o.ID] = r.undo(ctx, o, r.places[o.ID])
-		} else if r.cfg.Runs() { // the node that takes over begins with nothing
+		} else if r.cfg.Ownership.Owns(0) { // the node that takes over begins with nothing
 			owed[o.ID] = r.advance(ctx, o, r.owed[o.ID]+o.Rate*passed.Seconds())
 		}
 	}
@@ -130,7 +130,7 @@ func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
 			if err == nil && len(list) > 0 {
 				at.after = list[len(list)-1].JobID
 				err = r.cfg.Undo(ctx, d, o, list)
-			} else if err == nil && r.cfg.Runs() {
+			} else if err == nil && r.cfg.Ownership.Owns(0) {
 				err = r.cfg.Store.EndUndo(ctx, d, o) // tasks of other nodes may be left
 			}
 			if err != nil && ctx.Err() == nil {
@@ -157,7 +157,7 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 		if o.Limit > 0 && d > 0 && o.Parts[d-1].State != store.OperationDone {
 			break
 		}
-		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Runs() && ctx.Err() == nil && time.Since(began) < tick {
+		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Ownership.Owns(0) && ctx.Err() == nil && time.Since(began) < tick {
 			jobIDs, err := r.cfg.Store.OperationStep(ctx, d, o, int(min(owed, store.MaxOperationStep)))
 			if err != nil {
 				if ctx.Err() == nil {

@@ -127,11 +127,14 @@ type node struct {
 func start(t *testing.T, d *databases) *node {
 	n := &node{}
 	n.run(t, bulk.Config{
-		Store: d, Databases: len(d.dead), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Store: d, Databases: len(d.dead), Ownership: n, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Dispatch: n,
 	})
 	return n
 }
+
+// Owns makes the node a dispatch.Ownership.
+func (n *node) Owns(int) bool { return n.owns.Load() }
 
 // Moved makes the node a bulk.Dispatcher.
 func (n *node) Moved(changes ...dispatch.Change) int {
@@ -327,7 +330,7 @@ func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
 	n := &node{}
 	n.owns.Store(true)
 	n.run(t, bulk.Config{
-		Store: c, Databases: len(c.left), Runs: n.owns.Load, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Store: c, Databases: len(c.left), Ownership: n, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Dispatch: n,
 		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
 			c.change(func() {
