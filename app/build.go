@@ -159,7 +159,7 @@ func StoreConfig(cfg configs.Config) store.Config {
 // storeConfig is that of this center, with its own way to the databases.
 func (a *App) storeConfig() store.Config {
 	c := StoreConfig(a.cfg)
-	c.Connect, c.Hold, c.Shared = a.opts.outside.Connect, a.opts.outside.Hold, a.opts.outside.Shared
+	c.Outside = a.opts.outside
 	return c
 }
 

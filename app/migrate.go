@@ -59,7 +59,7 @@ func openDatabase(cfg store.Config, i int, queryOnly bool) (d migrations.Databas
 	if err != nil {
 		return d, err
 	}
-	d.Name, d.DB = dsn.DBName, sql.OpenDB(cfg.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
+	d.Name, d.DB = dsn.DBName, sql.OpenDB(cfg.Outside.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
 	return d, nil
 }
 

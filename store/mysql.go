@@ -44,7 +44,7 @@ func openMySQL(cfg Config) (backend, error) {
 			return nil, errors.Join(err, b.close())
 		}
 		found := &server{}
-		explained := cfg.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr))
+		explained := cfg.Outside.Connector(i, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr))
 		pool := sql.OpenDB(&session{explained, found})
 		pool.SetMaxOpenConns(cfg.MaxOpenConns)
 		pool.SetMaxIdleConns(cfg.MaxOpenConns)

@@ -23,7 +23,7 @@ func holderPool(cfg Config, database int, dsn *mysql.Config) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(cfg.Connector(database, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
+	pool := sql.OpenDB(cfg.Outside.Connector(database, cfg.TLS.ExplainMySQLConnects(connector, dsn.Addr)))
 	pool.SetMaxOpenConns(2)
 	pool.SetMaxIdleConns(1)
 	pool.SetConnMaxLifetime(maxAge)

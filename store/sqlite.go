@@ -49,7 +49,7 @@ func openSQLite(cfg Config) (backend, error) {
 		return nil, fmt.Errorf("store.sqlite.dir: %w", err)
 	}
 	b := &sqliteBackend{dir: cfg.Dir, serverClocks: make(serverClocks, cfg.Layout.Databases),
-		held: dirLock{hold: cfg.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
+		held: dirLock{hold: cfg.Outside.Hold, files: make([]atomic.Pointer[heldFiles], cfg.Layout.Databases)}}
 	for i := range cfg.Layout.Databases {
 		writer, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, lockWait)+onlyExisting)
 		if err != nil {
@@ -57,7 +57,7 @@ func openSQLite(cfg Config) (backend, error) {
 		}
 		writer.SetMaxOpenConns(1)
 		b.writers = append(b.writers, writer)
-		if cfg.Shared {
+		if cfg.Outside.Shared {
 			holders, err := openSQLiteFile(cfg, i, sqliteDSN(cfg.Dir, i, false, time.Second)+onlyExisting)
 			if err != nil {
 				return nil, errors.Join(err, b.close())
@@ -120,7 +120,7 @@ func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(cfg.Connector(i, connector)), nil
+	return sql.OpenDB(cfg.Outside.Connector(i, connector)), nil
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be

@@ -34,7 +34,7 @@ type dirLock struct {
 type heldFiles struct{ dir, file os.FileInfo }
 
 // askHolder calls ask with a connection that is for the holder's row only. The nodes of a cluster in one process share the files
-// (Config.Shared). Then the row is the holder, as on MySQL, and the directory is not locked.
+// (Config.Outside). Then the row is the holder, as on MySQL, and the directory is not locked.
 func (b *sqliteBackend) askHolder(ctx context.Context, database int,
 	ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)

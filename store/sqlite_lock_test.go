@@ -44,7 +44,7 @@ func TestSQLiteFileBecomesWritable(t *testing.T) {
 	f := onSQLite().open(t, small)
 	var writable atomic.Bool
 	cfg := f.cfg
-	cfg.Connect = func(database int, c driver.Connector) driver.Connector {
+	cfg.Outside.Connect = func(database int, c driver.Connector) driver.Connector {
 		onlyRead, err := sqlite.NewConnector("file:" + store.SQLiteFile(cfg.Dir, database) + "?mode=ro")
 		require.NoError(t, err)
 		return connector{c, func() driver.Connector {

@@ -14,7 +14,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
@@ -23,6 +22,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/task"
@@ -53,14 +53,8 @@ type Config struct {
 	// SQLite: the directory of the files toc_0.db, toc_1.db …
 	Dir string
 
-	// Connect returns what makes the connections to a database in place of c, the driver's own. Nil is c.
-	Connect func(database int, c driver.Connector) driver.Connector
-
-	// Shared is whether the nodes of a cluster share the files of SQLite; they must be in one process. Each database is then
-	// held by its row, as on MySQL.
-	Shared bool
-	// Hold takes the directory of SQLite for this process, until release. Nil is an flock.
-	Hold func(dir string) (release func() error, err error)
+	// Outside has Connect, Shared and Hold. If nodes share the files of SQLite, each database is held by its row, as on MySQL.
+	Outside outside.Outside
 
 	// Timeout bounds one transaction or query. Defaults to 15 s.
 	Timeout time.Duration
@@ -78,18 +72,10 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Hold == nil {
-		c.Hold = flock
+	if c.Outside.Hold == nil {
+		c.Outside.Hold = flock
 	}
 	return c
-}
-
-// Connector is what makes the connections to a database, by Connect or c.
-func (c Config) Connector(database int, own driver.Connector) driver.Connector {
-	if c.Connect == nil {
-		return own
-	}
-	return c.Connect(database, own)
 }
 
 // Store is the task store. It is safe for concurrent use.

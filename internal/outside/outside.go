@@ -29,6 +29,14 @@ type Outside struct {
 	Killed context.Context
 }
 
+// Connector is what makes the connections to a database, by Connect or real.
+func (o Outside) Connector(database int, real driver.Connector) driver.Connector {
+	if o.Connect == nil {
+		return real
+	}
+	return o.Connect(database, real)
+}
+
 // Dial connects to host:port. Nil is that of package net.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
