@@ -9,11 +9,13 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/app/metrics"
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
@@ -22,6 +24,7 @@ import (
 	"github.com/timeoutcenter/toc/intake/bulk"
 	"github.com/timeoutcenter/toc/intake/pause"
 	"github.com/timeoutcenter/toc/internal/logqueue"
+	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -56,8 +59,7 @@ type App struct {
 	tls        tlsClients
 	faults     []*fault
 	faultLog   faultLog
-	dueOf      []due               // by database; for the counter alone
-	due        atomic.Pointer[due] // their sum as of the last count; nil: none yet
+	due        *dueCounter
 	queue      *queue.Queue
 	runner     *worker.Runner
 	scanner    *scanner.Scanner
@@ -74,17 +76,15 @@ type App struct {
 	tracer     *tracing.Tracer // nil: the same
 	log        logqueue.Queue
 
-	proof          *peerproof.Prover              // of this node's identity, for the other nodes
-	tokens         atomic.Pointer[[]string]       // http.tokens in force
-	consul         atomic.Pointer[configs.Consul] // of which the token is in force
-	refused        atomic.Value                   // string: why the configuration file is not in force; empty: it is
-	lanes          map[uint64]builtLane           // by biz_type id: the running ones
-	inForce        []configs.BizType              // as last read; for the watcher alone
-	laneChanges    chan []*worker.Lane            // for the runner, after a change of the configuration; the drain closes it
-	reloadRequests wait.Signal                    // asks for a check of the configuration file
+	proof          *peerproof.Prover // of this node's identity, for the other nodes
+	secrets        secrets
+	refused        atomic.Value         // string: why the configuration file is not in force; empty: it is
+	lanes          map[uint64]builtLane // by biz_type id: the running ones
+	inForce        []configs.BizType    // as last read; for the watcher alone
+	laneChanges    chan []*worker.Lane  // for the runner, after a change of the configuration; the drain closes it
+	reloadRequests wait.Signal          // asks for a check of the configuration file
 	draining       atomic.Bool
 	storeID        atomic.Value // string; see StoreID
-	preparing      wait.Mutex   // one prepare of the embedded store at a time
 	addr           atomic.Value // string: the address listened on
 	web            *webServer   // nil: there is no HTTP API
 
@@ -102,7 +102,7 @@ type App struct {
 // store. The error of a wrong configuration names the field.
 func New(cfg configs.Config, opts ...Option) (*App, error) {
 	a := &App{registry: processor.NewRegistry(), lanes: map[uint64]builtLane{}, laneChanges: make(chan []*worker.Lane, 1),
-		reloadRequests: wait.NewSignal()}
+		reloadRequests: wait.NewSignal(), tls: tlsClients{list: map[tlsKey]*tlsclient.Client{}}}
 	a.opts = options{logger: slog.Default(), version: "dev"}
 	for _, o := range opts {
 		if err := o(&a.opts); err != nil {
@@ -147,3 +147,22 @@ func (a *App) Node() string { return a.node }
 
 // component returns the logger of a part of the center.
 func (a *App) component(name string) *slog.Logger { return a.opts.logger.With("component", name) }
+
+// Tasks submits, changes and looks up the tasks of a center in the same process. Its methods are those of
+// client.Client, with the same requests and answers, so one interface of a program fits both. errors.Is and
+// errors.As find the same errors of package task; those of a Client are also a *client.Error.
+type Tasks struct{ api.Center }
+
+// Tasks returns the tasks of the center. They can be used between Start and Stop.
+func (a *App) Tasks() *Tasks { return &Tasks{a.service} }
+
+// SubmitBatch stores up to 10,000 tasks and returns a result for each of them, in order. A refused one does not
+// affect the others, but one that lacks a field does. After an error none is stored.
+func (t *Tasks) SubmitBatch(ctx context.Context, list []api.Submit) ([]api.BatchResult, error) {
+	for i := range list {
+		if _, err := list[i].Request(); err != nil {
+			return nil, fmt.Errorf("task %d: %w", i, err)
+		}
+	}
+	return t.Center.SubmitBatch(ctx, list)
+}

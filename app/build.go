@@ -13,6 +13,8 @@ import (
 	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/internal/tracing/otlp"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/processor/logger"
@@ -35,7 +37,7 @@ func (a *App) build() error {
 		return fmt.Errorf("scan.schedule: %w", err)
 	}
 	a.layout = Layout(a.cfg)
-	a.dueOf = make([]due, a.layout.Databases)
+	a.due = &dueCounter{App: a, ofDatabase: make([]due, a.layout.Databases)}
 	a.clock = newClock(a.component("clock"), a.opts.outside.Ahead)
 	if a.ids, err = sharding.NewIDs(a.layout, 0, a.clock.Now); err != nil {
 		return err
@@ -52,10 +54,11 @@ func (a *App) build() error {
 		return err
 	}
 	owned := a.owners()
-	a.tokens.Store(&a.cfg.HTTP.Tokens)
+	a.secrets.cluster = &a.cfg.Cluster
+	a.secrets.tokens.Store(&a.cfg.HTTP.Tokens)
 	a.inForce = a.cfg.BizTypes
-	a.proof = peerproof.New(a.node, a.peerKeys)
-	var others intake.Cluster = onlyNode{owned}
+	a.proof = peerproof.New(a.node, a.secrets.peerKeys)
+	var others intake.Cluster = intake.SingleNode{Terms: owned}
 	var nodes dispatch.Nodes = dispatch.SingleNode{}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		a.forward = a.newForwarder(owned)
@@ -99,8 +102,8 @@ func (a *App) build() error {
 	a.control = a.newControl()
 	a.service = intake.New(intake.Config{
 		Node: a.node, Store: a.store, Queue: a.queue, Layout: a.layout, Catalog: a.catalog,
-		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Facts: a.whyFacts, Tracer: a.tracer, Now: a.clock.Now,
-		Decisions: a.control, Load: a.bizTypeOfAll, Logger: a.component("intake"),
+		Observer: a.metrics, Dispatch: a.dispatcher, Puller: a.runner, Cluster: others, Status: status{a}, Tracer: a.tracer, Now: a.clock.Now,
+		Decisions: a.control, Logger: a.component("intake"),
 	})
 	if err := a.buildReaders(); err != nil {
 		return err
@@ -108,7 +111,7 @@ func (a *App) build() error {
 	a.operations = a.newOperations(owned)
 	a.console = a.newConsole()
 	a.faults = a.faultKinds()
-	a.metrics.Watch(a.gauges)
+	a.metrics.Watch(status{a}.gauges)
 	return nil
 }
 
@@ -259,4 +262,21 @@ func (a *App) newLimits(owned owners) *limits.Limits {
 		cfg.Gap = a.cfg.Cluster.Consul.TTL
 	}
 	return limits.New(cfg)
+}
+
+// buildTracing makes the exporter of spans if there is a collector.
+func (a *App) buildTracing() error {
+	if a.cfg.Tracing.OTLP == "" {
+		return nil
+	}
+	var err error
+	a.spans, err = otlp.New(otlp.Config{
+		Address: a.cfg.Tracing.OTLP, Node: a.node, Version: a.opts.version, Dropped: a.metrics.SpansDropped, Dial: a.opts.outside.Dial,
+		Logger: a.component("tracing"),
+	})
+	if err != nil {
+		return fmt.Errorf("tracing.otlp: %w", err)
+	}
+	a.tracer = tracing.New(a.spans, a.cfg.Tracing.Sample)
+	return nil
 }

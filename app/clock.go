@@ -105,12 +105,15 @@ func (c *clock) leap(now time.Time) time.Duration {
 	return d
 }
 
+// clocks compares this machine's clock with the others.
+type clocks struct{ *App }
+
 // checkClock compares this machine's clock with those of the databases and Redis.
-func (a *App) checkClock(context.Context) {
-	if a.clock.hasStepped() {
-		a.timer.ClockSet() // what it has measured was before
+func (c clocks) checkClock(context.Context) {
+	if c.clock.hasStepped() {
+		c.timer.ClockSet() // what it has measured was before
 	}
-	a.compareClocks()
+	c.compareClocks()
 }
 
 // hasStepped reports whether the clock has gone back or ahead since the last call.
@@ -121,20 +124,20 @@ func (c *clock) hasStepped() bool {
 }
 
 // compareClocks compares this machine's clock with the others' recent readings.
-func (a *App) compareClocks() {
+func (c clocks) compareClocks() {
 	var ahead, most []time.Duration
-	for _, s := range a.databaseSkews() {
+	for _, s := range c.databaseSkews() {
 		ahead, most = append(ahead, nearest(s.least, s.most)), append(most, s.most)
 	}
 	var ofRedis []time.Duration
-	for _, list := range a.redisSkews() {
+	for _, list := range c.redisSkews() {
 		ofRedis = append(ofRedis, list...)
 	}
 	if len(ofRedis) > 0 {
 		r := median(ofRedis)
 		ahead, most = append(ahead, r), append(most, r) // from when the answer was there
 	}
-	a.clock.observe(ahead, most)
+	c.clock.observe(ahead, most)
 }
 
 // skewSpan is how far this machine's clock is ahead of that of a database: the other one was read at some time between the question and
@@ -144,10 +147,10 @@ type skewSpan struct {
 	least, most time.Duration
 }
 
-func (a *App) databaseSkews() (list []skewSpan) {
-	for d := range a.layout.Databases {
-		if r, ok := a.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
-			list = append(list, skewSpan{d, a.clock.wall(r.Sent).Sub(r.Server), a.clock.wall(r.Received).Sub(r.Server)})
+func (c clocks) databaseSkews() (list []skewSpan) {
+	for d := range c.layout.Databases {
+		if r, ok := c.store.ServerClock(d); ok && time.Since(r.Received) < staleReading {
+			list = append(list, skewSpan{d, c.clock.wall(r.Sent).Sub(r.Server), c.clock.wall(r.Received).Sub(r.Server)})
 		}
 	}
 	return list
@@ -155,14 +158,14 @@ func (a *App) databaseSkews() (list []skewSpan) {
 
 // redisSkews lists how far this machine's clock is ahead of the clocks of the Redis servers that were read recently, by address.
 // A clock that is set between a reading and its use has no effect: both are compared as it is set now.
-func (a *App) redisSkews() map[string][]time.Duration {
+func (c clocks) redisSkews() map[string][]time.Duration {
 	skews := make(map[string][]time.Duration)
-	if isEmbedded(a.cfg.Redis) {
+	if isEmbedded(c.cfg.Redis) {
 		return skews
 	}
-	for _, r := range a.timer.Readings() {
+	for _, r := range c.timer.Readings() {
 		if time.Since(r.Read) < staleReading {
-			skews[r.Addr] = append(skews[r.Addr], a.clock.wall(r.Read).Sub(r.Server))
+			skews[r.Addr] = append(skews[r.Addr], c.clock.wall(r.Read).Sub(r.Server))
 		}
 	}
 	return skews
@@ -182,18 +185,18 @@ const (
 )
 
 // skews lists how far this machine's clock is ahead of each other clock that was read recently.
-func (a *App) skews() (list []metrics.Skew) {
-	for _, s := range a.databaseSkews() {
+func (c clocks) skews() (list []metrics.Skew) {
+	for _, s := range c.databaseSkews() {
 		list = append(list, metrics.Skew{Of: ofDatabase, Name: strconv.Itoa(s.database), Ahead: nearest(s.least, s.most)})
 	}
-	for addr, ahead := range a.redisSkews() {
-		list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, a.cfg.Redis.Addrs[0]), Ahead: median(ahead)})
+	for addr, ahead := range c.redisSkews() {
+		list = append(list, metrics.Skew{Of: ofRedis, Name: cmp.Or(addr, c.cfg.Redis.Addrs[0]), Ahead: median(ahead)})
 	}
-	for _, m := range a.forward.Others() {
-		v := a.forward.View(m.Name)
+	for _, m := range c.forward.Others() {
+		v := c.forward.View(m.Name)
 		if theirs := v.Answer.Now.Time(); !v.Answer.Now.IsZero() && time.Since(v.Received) < staleReading {
-			least := a.clock.wall(v.Sent).Sub(theirs) - time.Millisecond // an answer has whole milliseconds
-			list = append(list, metrics.Skew{Of: ofNode, Name: m.Name, Ahead: nearest(least, a.clock.wall(v.Received).Sub(theirs))})
+			least := c.clock.wall(v.Sent).Sub(theirs) - time.Millisecond // an answer has whole milliseconds
+			list = append(list, metrics.Skew{Of: ofNode, Name: m.Name, Ahead: nearest(least, c.clock.wall(v.Received).Sub(theirs))})
 		}
 	}
 	return list

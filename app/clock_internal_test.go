@@ -146,7 +146,7 @@ func TestAClockThatDiffersLeavesTheNodeReady(t *testing.T) {
 			require.NoError(t, a.Start(t.Context()))
 			defer func() { require.NoError(t, a.Stop(context.Background())) }()
 			await.That(t, func() bool {
-				ready, skews := status{a}.Ready(t.Context()), a.state().skews
+				ready, skews := status{a}.Ready(t.Context()), status{a}.state().skews
 				says := slices.ContainsFunc(ready.Degraded, func(s string) bool {
 					return strings.HasPrefix(s, "this machine's clock differs by more than clock.max_skew (500ms): it is ") && strings.HasSuffix(s, " behind node n2")
 				})

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -13,7 +13,6 @@ import (
 	"github.com/timeoutcenter/toc/cluster"
 	"github.com/timeoutcenter/toc/cluster/forward"
 	"github.com/timeoutcenter/toc/configs"
-	"github.com/timeoutcenter/toc/intake"
 	"github.com/timeoutcenter/toc/internal/outside"
 	"github.com/timeoutcenter/toc/internal/tlsclient"
 	"github.com/timeoutcenter/toc/worker"
@@ -34,31 +33,24 @@ type membership interface {
 }
 
 func (a *App) newMembership() (membership, error) {
-	log := a.component("cluster")
+	log, h := a.component("cluster"), &host{App: a}
 	if a.cfg.Cluster.Provider != configs.ProviderConsul {
 		return cluster.NewSingle(cluster.SingleConfig{
-			Node: a.node, Layout: a.layout, Locker: a.store, Prepare: a.prepare, Local: a.cfg.Store.Driver == configs.DriverSQLite,
-			Waiting: a.beginWaiting, Logger: log,
+			Node: a.node, Layout: a.layout, Locker: a.store, Host: h, Local: a.cfg.Store.Driver == configs.DriverSQLite,
+			Logger: log,
 		}), nil
 	}
 	c := a.cfg.Cluster.Consul
-	a.consul.Store(&c)
+	a.secrets.consul.Store(&c)
 	client, err := a.tlsClient(consulSection, c.TLS)
 	if err != nil {
 		return nil, err
 	}
 	consul := consulConfig(c, client, a.opts.outside.Dial)
 	return cluster.NewConsul(cluster.ConsulConfig{
-		Node: a.node, Layout: a.layout, Consul: consul, Token: a.consulToken, Prefix: c.Prefix, TTL: c.TTL,
+		Node: a.node, Layout: a.layout, Consul: consul, Token: a.secrets.consulToken, Prefix: c.Prefix, TTL: c.TTL,
 		KeepOnLoss: a.cfg.Cluster.OnConsulLoss == configs.ConsulLossKeep,
-		Locker:     a.store, Prepare: a.prepare, Drain: a.handOver, DrainFor: a.cfg.Shutdown.Drain, Unreachable: a.unreachableDatabases,
-		Died: func() { a.timer.Reread() }, Waiting: a.beginWaiting,
-		Worker: func(n int) {
-			if err := a.ids.SetWorker(n); err != nil {
-				log.Error("worker number refused", "error", err) // impossible: the cluster leases from the same range
-			}
-		},
-		Logger: log,
+		Locker:     a.store, DrainFor: a.cfg.Shutdown.Drain, Host: h, Logger: log,
 	}), nil
 }
 
@@ -80,39 +72,34 @@ func consulConfig(c configs.Consul, client *tlsclient.Client, out outside.Dial) 
 	return consul
 }
 
+// secrets are the secrets in force. A change of the configuration may replace them.
+type secrets struct {
+	cluster *configs.Cluster
+	tokens  atomic.Pointer[[]string]       // http.tokens
+	consul  atomic.Pointer[configs.Consul] // of which the token counts
+}
+
 // consulToken returns the ACL token in force.
-func (a *App) consulToken() (string, error) {
-	token, err := a.consul.Load().ReadToken()
+func (s *secrets) consulToken() (string, error) {
+	token, err := s.consul.Load().ReadToken()
 	if err != nil {
 		return "", fmt.Errorf("cluster.consul.token_file: %w", err)
 	}
 	return token, nil
 }
 
-// onlyNode is the intake.Cluster of a single node. If it has lost a database to another process, it decides
-// nothing about its tasks.
-type onlyNode struct{ owners }
-
-func (onlyNode) Peers() []intake.Peer { return nil }
-
-func (onlyNode) Undelivered(string, uint64) func() bool { return nil }
-
-func (onlyNode) Owner(partition int) (intake.Peer, error) {
-	return nil, intake.NotBegun("partition %d is not worked now: this node does not hold its database", partition)
-}
-
 // httpTokens are the bearer tokens in force.
-func (a *App) httpTokens() []string { return *a.tokens.Load() }
+func (s *secrets) httpTokens() []string { return *s.tokens.Load() }
 
 // peerKeys are the secrets by which nodes prove their identity to each other.
-func (a *App) peerKeys() []string {
+func (s *secrets) peerKeys() []string {
 	switch {
-	case a.cfg.Cluster.Provider == configs.ProviderSingle:
+	case s.cluster.Provider == configs.ProviderSingle:
 		return nil // there are no others
-	case a.cfg.Cluster.Secret != "":
-		return []string{a.cfg.Cluster.Secret}
+	case s.cluster.Secret != "":
+		return []string{s.cluster.Secret}
 	}
-	return a.httpTokens()
+	return s.httpTokens()
 }
 
 func (a *App) newForwarder(owned owners) *forward.Forwarder {
@@ -123,44 +110,6 @@ func (a *App) newForwarder(owned owners) *forward.Forwarder {
 			membership
 		}{owned, a.cluster},
 	})
-}
-
-// handOver calls idle for each of these partitions once none of its tasks runs or waits here, until ctx ends.
-// This node owns them no longer, so no tasks are added.
-func (a *App) handOver(ctx context.Context, partitions []int, idle func(partition int)) {
-	lost := make(map[int]bool, len(partitions))
-	for _, p := range partitions {
-		lost[p] = true
-	}
-	a.queue.DropPartitions(func(p int) bool { return lost[p] })
-	var wg sync.WaitGroup
-	for _, p := range partitions {
-		wg.Go(func() {
-			if a.waitPartition(ctx, p) {
-				idle(p)
-			} else {
-				a.runner.Abandon(p)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// cutOff is how long a partition waits for running tasks when its database is unreachable: the outcomes cannot
-// be recorded, so waiting longer is pointless.
-const cutOff = time.Second
-
-// waitPartition reports whether another node can take the partition now.
-func (a *App) waitPartition(ctx context.Context, p int) bool {
-	down := a.isUnreachable(a.layout.PartitionDatabase(p))
-	waitCtx := ctx
-	if down {
-		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, cutOff)
-		defer cancel()
-	}
-	empty := a.queue.WaitPartition(waitCtx, p) == nil && a.timer.WaitPartition(waitCtx, p) == nil
-	return empty || down && ctx.Err() == nil
 }
 
 // advertised is the address at which other nodes reach this one.

@@ -22,7 +22,7 @@ func (a *App) newConsole() *console.Console {
 	}
 	return console.New(console.Config{
 		Node: a.node, Center: a.service, Status: status{a},
-		Tokens: a.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
+		Tokens: a.secrets.httpTokens, Now: a.clock.Now, Logger: a.component("console"),
 	})
 }
 

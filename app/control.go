@@ -43,8 +43,8 @@ func (a *App) Resume(ctx context.Context, bizType string) (client.BizType, error
 }
 
 // paused is the pause of a business type as the API shows it; nil: it is not paused.
-func (a *App) paused(bizType uint64) *api.Pause {
-	row, ok := a.control.Paused(bizType)
+func (s status) paused(bizType uint64) *api.Pause {
+	row, ok := s.control.Paused(bizType)
 	if !ok {
 		return nil
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/timeoutcenter/toc/app/metrics"
@@ -24,16 +25,23 @@ const (
 	duePause = 100 * time.Millisecond
 )
 
+// dueCounter counts the upcoming tasks of this node's partitions.
+type dueCounter struct {
+	*App
+	ofDatabase []due               // the last counts; for countDue alone
+	sum        atomic.Pointer[due] // as of the last count; nil: none yet
+}
+
 // countDue counts database by database. Of a database that does not answer the last count stands.
-func (a *App) countDue(ctx context.Context) {
-	now, sum := a.clock.Now(), due{}
-	for d, shards := range a.ownedShards() {
-		list, scale, _, err := a.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
+func (c *dueCounter) countDue(ctx context.Context) {
+	now, sum := c.clock.Now(), due{}
+	for d, shards := range c.ownedShards() {
+		list, scale, _, err := c.store.Upcoming(ctx, shards, now, now.Add(metrics.DueWithin[len(metrics.DueWithin)-1].Span), dueRows)
 		if err == nil { // otherwise the callers that need the database report it
-			a.dueOf[d] = due{}
-			a.dueOf[d].add(list, scale, now)
+			c.ofDatabase[d] = due{}
+			c.ofDatabase[d].add(list, scale, now)
 		}
-		for bizType, counts := range a.dueOf[d] {
+		for bizType, counts := range c.ofDatabase[d] {
 			all := sum[bizType]
 			for i, n := range counts {
 				all[i] += n
@@ -44,16 +52,16 @@ func (a *App) countDue(ctx context.Context) {
 			return
 		}
 	}
-	a.due.Store(&sum)
+	c.sum.Store(&sum)
 }
 
 // ownedShards lists the shards of this node's partitions, by database.
-func (a *App) ownedShards() [][]int {
-	owned := a.cluster.Ownership()
-	list := make([][]int, a.layout.Databases)
-	for p := range a.layout.Partitions {
-		if first, end := a.layout.PartitionShards(p); owned.Owns(p) {
-			for d := a.layout.PartitionDatabase(p); first < end; first++ {
+func (c *dueCounter) ownedShards() [][]int {
+	owned := c.cluster.Ownership()
+	list := make([][]int, c.layout.Databases)
+	for p := range c.layout.Partitions {
+		if first, end := c.layout.PartitionShards(p); owned.Owns(p) {
+			for d := c.layout.PartitionDatabase(p); first < end; first++ {
 				list[d] = append(list[d], first)
 			}
 		}

@@ -129,7 +129,7 @@ func (a *App) logFaults() {
 	l := &a.faultLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, before := a.state(), l.open
+	s, before := status{a}.state(), l.open
 	l.open = nil
 	for _, f := range a.faults {
 		if f.component != "" {

@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 	kind(fault{code: "down", hides: true, component: "store", level: slog.LevelWarn, begins: "down", ends: "up", again: true})
 	kind(fault{code: "slow"})
 	shown := func() (list []string) {
-		all, _ := a.state().troubles()
+		all, _ := status{a}.state().troubles()
 		for _, f := range all {
 			list = append(list, f.text)
 		}
@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 	require.Equal(t, "level=WARN msg=down component=store database=1 error=refused\n", logged())
 	require.Empty(t, logged())
 	var text strings.Builder
-	a.gauges(func(g *metrics.Gauge, value float64, labels ...string) {
+	status{a}.gauges(func(g *metrics.Gauge, value float64, labels ...string) {
 		if g == metrics.Degraded || g == metrics.Durable || g == metrics.RedisUp {
 			fmt.Fprintln(&text, labels, value)
 		}

@@ -9,15 +9,15 @@ import (
 )
 
 // gauges sets the metrics that are read at a scrape.
-func (a *App) gauges(set metrics.Set) {
-	s := a.state()
-	set(metrics.Partitions, float64(a.layout.Partitions))
+func (n status) gauges(set metrics.Set) {
+	s := n.state()
+	set(metrics.Partitions, float64(n.layout.Partitions))
 	set(metrics.PartitionsOwned, float64(len(s.partitions)))
 	stuck := make(map[string]int)
 	for _, t := range s.stuck {
 		stuck[t.BizType] = t.Runs
 	}
-	for _, b := range a.catalog.Load().All() {
+	for _, b := range n.catalog.Load().All() {
 		set(metrics.RunsStuck, float64(stuck[b.Name]), b.Name)
 		s.gaugesOfType(b, set)
 	}
@@ -33,14 +33,14 @@ func (a *App) gauges(set metrics.Set) {
 	if up := s.consulUp(); up != nil {
 		set(metrics.ConsulUp, metrics.Bool(*up))
 	}
-	for _, r := range a.readers {
+	for _, r := range n.readers {
 		set(metrics.IntakeLag, float64(r.Lag()), r.Name())
 	}
 	for _, k := range s.skews {
 		set(metrics.ClockSkew, k.Ahead.Seconds(), k.Of, k.Name)
 	}
-	set(metrics.LogDropped, float64(a.log.Dropped()))
-	for _, f := range a.faults {
+	set(metrics.LogDropped, float64(n.log.Dropped()))
+	for _, f := range n.faults {
 		if f.gauges != nil {
 			f.gauges(s, set)
 		}
@@ -77,7 +77,7 @@ func (s *state) gaugesOfType(b task.BizType, set metrics.Set) {
 		set(metrics.SlotsDiffer, float64(differ.Missing), b.Name, "missing")
 		set(metrics.SlotsDiffer, float64(differ.Ghost), b.Name, "ghost")
 	}
-	if counts := s.app.due.Load(); counts != nil {
+	if counts := s.app.due.sum.Load(); counts != nil {
 		if n, ok := (*counts)[b.ID]; ok {
 			for i, within := range metrics.DueWithin {
 				set(metrics.Due, math.Round(n[i]), b.Name, within.Label)

@@ -18,9 +18,9 @@ func (a *App) httpServer() *http.Server {
 	}
 	handler := rest.New(rest.Config{
 		Console: pages,
-		Center:  a.service, Status: status{a}, Nodes: nodes{a}, Tokens: a.httpTokens,
+		Center:  a.service, Status: status{a}, Nodes: nodes{a}, Tokens: a.secrets.httpTokens,
 		Peers: a.proof, Alone: a.forward == nil, Metrics: a.metrics.Handler(), Observer: a.metrics,
-		Logger: log, Version: a.opts.version, Waiting: a.waitingFor,
+		Logger: log, Version: a.opts.version,
 	})
 	server := rest.Server(a.cfg.HTTP.Listen, handler, log)
 	limit, accepted := maxDescriptors(), a.cfg.HTTP.MaxConnections

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -229,6 +228,12 @@ func PrintMigration(ctx context.Context, cfg configs.Config, w io.Writer) error 
 	return StoreConfig(cfg).TLS.ExplainMySQL("the server", err)
 }
 
+// migrating is the cluster.Host of a migration, which makes databases ready itself.
+type migrating struct{}
+
+func (migrating) Prepare(context.Context, int) error { return nil }
+func (migrating) BeginWaiting()                      {}
+
 // withExclusiveStore calls f while no other process can use the store.
 func withExclusiveStore(ctx context.Context, cfg configs.Config, f func() error) error {
 	s, err := store.Open(StoreConfig(cfg))
@@ -236,8 +241,7 @@ func withExclusiveStore(ctx context.Context, cfg configs.Config, f func() error)
 		return err
 	}
 	node := cluster.NewSingle(cluster.SingleConfig{
-		Node: "toc migrate", Layout: Layout(cfg), Locker: s, Logger: slog.New(slog.DiscardHandler),
-		Prepare: func(context.Context, int) error { return nil },
+		Node: "toc migrate", Layout: Layout(cfg), Locker: s, Logger: slog.New(slog.DiscardHandler), Host: migrating{},
 	})
 	if err = node.Acquire(ctx); err == nil {
 		held, stop := context.WithCancel(ctx)
@@ -258,93 +262,6 @@ func (a *App) StoreID() string {
 	return id
 }
 
-// prepare makes a database ready for use. A store.DatabaseError is a fault that time, or somebody else, may mend: a server
-// that is away or refuses the login, a database or tables that are not there.
-func (a *App) prepare(ctx context.Context, database int) error {
-	err := a.prepareDatabase(ctx, database)
-	if err == nil || a.hasOwnFiles() || migrations.IsRefusal(err) || errors.As(err, new(*store.DatabaseError)) {
-		return err
-	}
-	return &store.DatabaseError{Database: database, Op: "prepare", Err: err}
-}
-
-// hasOwnFiles reports whether the store is files of this process alone.
-func (a *App) hasOwnFiles() bool {
-	return a.cfg.Store.Driver == configs.DriverSQLite && !a.opts.outside.Shared
-}
-
-// prepareDatabase checks that a database belongs to the store and has this program's schema and layout. It migrates an
-// embedded store; on MySQL it requires `toc migrate`.
-func (a *App) prepareDatabase(ctx context.Context, database int) error {
-	embedded := a.hasOwnFiles()
-	if embedded { // all databases are migrated together, once
-		a.preparing.Lock()
-		defer a.preparing.Unlock()
-	}
-	err := a.verify(ctx, database)
-	var missing *migrations.NotMigratedError
-	if !errors.As(err, &missing) {
-		return err
-	}
-	if missing.Have == 0 {
-		if id := a.storeInUse(ctx); id != "" {
-			if again := a.verify(ctx, database); !errors.As(again, &missing) { // a migration has ended since
-				return again
-			}
-			return &migrations.EmptyError{Database: missing.Database, StoreID: id}
-		}
-	}
-	if !embedded {
-		return err
-	}
-	if err := migrate(ctx, a.cfg, a.storeConfig(), a.component("migrations"), nil); err != nil {
-		return err
-	}
-	return a.verify(ctx, database)
-}
-
-// verify checks that a database is ready, and belongs to the store.
-func (a *App) verify(ctx context.Context, index int) error {
-	d, err := openDatabase(a.storeConfig(), index, false)
-	if err != nil {
-		return err
-	}
-	defer d.DB.Close()
-	dialect := migrations.Dialect(a.cfg.Store.Driver)
-	if d.File != "" {
-		if _, err := os.Stat(d.File); errors.Is(err, fs.ErrNotExist) { // opening it would create it
-			return &migrations.NotMigratedError{Database: d.Name}
-		}
-	}
-	if err := ping(ctx, d.DB); err != nil && !migrations.IsUnknownDatabase(err) {
-		return &store.DatabaseError{Database: index, Op: "connect", Err: err}
-	}
-	if err := migrations.Verify(ctx, dialect, a.layout, d); err != nil {
-		return err
-	}
-	id, err := migrations.StoreID(ctx, dialect, d)
-	switch {
-	case err != nil:
-		return err
-	case id == "":
-		return &migrations.NotMigratedError{Database: d.Name, NoID: true, Have: 1}
-	}
-	file, err := readIDFile(a.cfg)
-	if err == nil && file == "" {
-		err = writeIDFile(a.cfg, id)
-	}
-	if err != nil {
-		return err
-	}
-	a.storeID.CompareAndSwap(nil, id)
-	for _, known := range []string{file, a.StoreID()} {
-		if known != "" && known != id {
-			return &migrations.StrangerError{Database: d.Name, Have: id, Want: known}
-		}
-	}
-	return nil
-}
-
 // connectTimeout bounds a connect: the other databases wait for a silent one meanwhile.
 const connectTimeout = 8 * time.Second
 
@@ -352,29 +269,6 @@ func ping(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	return db.PingContext(ctx)
-}
-
-// storeInUse returns the id of the store that an empty database belonged to; "" if the store is new, according
-// to the databases that answer.
-func (a *App) storeInUse(ctx context.Context) string {
-	file, _ := readIDFile(a.cfg)
-	if id := cmp.Or(a.StoreID(), file); id != "" {
-		return id
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	ids := make([]string, a.layout.Databases)
-	var wg sync.WaitGroup
-	for i := range ids {
-		wg.Go(func() {
-			if d, err := openDatabase(a.storeConfig(), i, false); err == nil {
-				ids[i], _ = migrations.StoreID(ctx, migrations.Dialect(a.cfg.Store.Driver), d)
-				_ = d.DB.Close()
-			}
-		})
-	}
-	wg.Wait()
-	return cmp.Or(ids...)
 }
 
 // idFile is a file beside the databases of an embedded store with the store's id. So the center notices when

@@ -89,7 +89,7 @@ func (a *App) run(ctx context.Context) error {
 	}
 	defer a.cluster.Release()
 	a.lanes = lanes
-	a.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
+	clocks{a}.compareClocks() // locking a database has read its clock: do not start by a clock that is ahead
 
 	a.control.Load(ctx) // before anything starts
 
@@ -189,15 +189,6 @@ func (a *App) acquire(ctx context.Context, listenErr error) error {
 		return err
 	}
 	return listenErr
-}
-
-// beginWaiting is called when the start has to wait for servers.
-func (a *App) beginWaiting() {
-	if a.giveUp != nil {
-		a.giveUp()
-		return
-	}
-	a.announce()
 }
 
 // announce logs the address once: when the center takes requests, or when it begins to wait for servers.
@@ -323,10 +314,10 @@ func (a *App) reload(ctx context.Context, cfg configs.Config, err error) {
 	}
 	before := a.cfg
 	if len(before.HTTP.Tokens) > 0 && len(cfg.HTTP.Tokens) > 0 {
-		a.tokens.Store(&cfg.HTTP.Tokens)
+		a.secrets.tokens.Store(&cfg.HTTP.Tokens)
 		before.HTTP.Tokens = cfg.HTTP.Tokens // this needs no restart
 	}
-	a.consul.Store(&cfg.Cluster.Consul)
+	a.secrets.consul.Store(&cfg.Cluster.Consul)
 	before.Cluster.Consul.Token = cfg.Cluster.Consul.Token // nor does this
 	if keys := configs.Diff(before, cfg); len(keys) > 0 {
 		log.Warn("changes outside biz_types need a restart", "keys", keys)

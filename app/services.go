@@ -11,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/server/console"
+	"github.com/timeoutcenter/toc/store"
 )
 
 // service is a part of the center that works from the start to a phase of the drain.
@@ -43,9 +44,9 @@ func (a *App) services() []service {
 		{"cluster", true, owning, end, a.cluster.Run},
 		{"tracing", a.spans != nil, owning, end, a.spans.Run},
 		{"store", true, finding, end, a.watchDatabases},
-		{"clock", true, finding, end, every(time.Second, time.Second, a.checkClock)},
+		{"clock", true, finding, end, every(time.Second, time.Second, clocks{a}.checkClock)},
 		{"exchange", peers, finding, answering, a.exchange},
-		{"due", true, finding, end, every(dueFirst, dueEvery, a.countDue)},
+		{"due", true, finding, end, every(dueFirst, dueEvery, a.due.countDue)},
 		{"pulse", true, finding, end, every(0, pulseEvery, func(context.Context) { a.metrics.Recent().Tick(a.clock.Now()) })},
 		{"console", a.console != nil, finding, end, every(console.Tick, console.Tick, a.console.NoteOwners)},
 		{"control", true, finding, end, a.control.Run},
@@ -139,4 +140,14 @@ func (g *serviceGroup) drain(drained func(phase) error) error {
 		errs = append(errs, drained(p))
 	}
 	return errors.Join(errs...)
+}
+
+// watchDatabases follows the databases' conditions until ctx ends. A database that becomes usable is scanned at once.
+func (a *App) watchDatabases(ctx context.Context) error {
+	return a.store.Watch(ctx, func(database int, _, now store.Condition) {
+		a.logFaults()
+		if now.Usable() {
+			a.scanner.TickDatabase(database)
+		}
+	})
 }

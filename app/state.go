@@ -15,7 +15,7 @@ import (
 
 // state is this node at a moment. The gauges, /readyz, /v1/biz-types, /v1/cluster and the pulse are views of it.
 type state struct {
-	app        *App
+	app        status
 	now        time.Time
 	lost       string         // why the owners of partitions are unknown; empty: they are known
 	waits      []cluster.Wait // the servers that this node cannot use yet
@@ -43,13 +43,13 @@ type database struct {
 }
 
 // state returns the state of this node. It queries no server: what it reads is a second old.
-func (a *App) state() *state {
-	s := &state{app: a, now: a.clock.Now(), lost: a.cluster.Lost(), waits: a.cluster.Waits(), partitions: []int{}, unworked: a.unworked(),
-		skews: a.skews(), stuck: a.runner.Stuck(), retrying: a.scanner.Retrying(), redis: sync.OnceValue(a.timer.Degraded)}
-	if !a.draining.Load() {
-		s.partitions = a.cluster.Ownership().Owned()
+func (n status) state() *state {
+	s := &state{app: n, now: n.clock.Now(), lost: n.cluster.Lost(), waits: n.cluster.Waits(), partitions: []int{}, unworked: n.unworked(),
+		skews: clocks{n.App}.skews(), stuck: n.runner.Stuck(), retrying: n.scanner.Retrying(), redis: sync.OnceValue(n.timer.Degraded)}
+	if !n.draining.Load() {
+		s.partitions = n.cluster.Ownership().Owned()
 	}
-	s.databases = a.databases()
+	s.databases = n.databases()
 	for i := range s.waits {
 		if d := s.waits[i].Database; d >= 0 {
 			s.databases[d].wait = &s.waits[i]
@@ -60,14 +60,14 @@ func (a *App) state() *state {
 	return s
 }
 
-func (a *App) databases() []database {
-	list := make([]database, a.layout.Databases)
-	for _, p := range a.cluster.Ownership().Owned() {
-		list[a.layout.PartitionDatabase(p)].owned = true
+func (s status) databases() []database {
+	list := make([]database, s.layout.Databases)
+	for _, p := range s.cluster.Ownership().Owned() {
+		list[s.layout.PartitionDatabase(p)].owned = true
 	}
 	for d := range list {
-		list[d].number, list[d].Condition = d, a.store.Condition(d)
-		list[d].held = list[d].owned || a.cfg.Cluster.Provider != configs.ProviderSingle
+		list[d].number, list[d].Condition = d, s.store.Condition(d)
+		list[d].held = list[d].owned || s.cfg.Cluster.Provider != configs.ProviderSingle
 	}
 	return list
 }

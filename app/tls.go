@@ -31,9 +31,6 @@ func (a *App) tlsClient(section string, t configs.TLS) (*tlsclient.Client, error
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	if a.tls.list == nil {
-		a.tls.list = make(map[tlsKey]*tlsclient.Client)
-	}
 	a.tls.list[key] = c
 	return c, nil
 }

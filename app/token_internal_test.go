@@ -27,9 +27,9 @@ func TestTheTokenOfConsulIsReadLive(t *testing.T) {
 	cfg = a.cfg
 	cfg.Cluster.Consul.Token = "hush-1"
 	a.cfg, a.opts.configPath = cfg, "toc.yaml"
-	a.consul.Store(&cfg.Cluster.Consul)
+	a.secrets.consul.Store(&cfg.Cluster.Consul)
 	token := func() string {
-		token, err := a.consulToken()
+		token, err := a.secrets.consulToken()
 		require.NoError(t, err)
 		return token
 	}
@@ -49,7 +49,7 @@ func TestTheTokenOfConsulIsReadLive(t *testing.T) {
 		require.Equal(t, text, token())
 	}
 	require.NoError(t, os.Remove(cfg.Cluster.Consul.TokenFile))
-	_, err = a.consulToken()
+	_, err = a.secrets.consulToken()
 	require.ErrorContains(t, err, "cluster.consul.token_file: cannot be read: stat ")
 	a.log.Flush(time.Minute)
 	require.NotContains(t, log.String(), "hush")

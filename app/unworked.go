@@ -12,9 +12,9 @@ import (
 
 // unworked lists the partitions that no node has worked for longer than a take-over takes, and the partitions whose owner
 // does not answer this node. A single node has none: the databases that it does not hold are a separate fault.
-func (a *App) unworked() (list []api.Unworked) {
-	c, ok := a.cluster.(*cluster.Consul)
-	if !ok || a.draining.Load() {
+func (s status) unworked() (list []api.Unworked) {
+	c, ok := s.cluster.(*cluster.Consul)
+	if !ok || s.draining.Load() {
 		return nil
 	}
 	for _, i := range c.Idle() {
@@ -32,7 +32,7 @@ func (a *App) unworked() (list []api.Unworked) {
 		if c.Lost() != "" { // it does not know the members of today
 			break
 		}
-		s := a.forward.View(m.Name).Silent
+		s := s.forward.View(m.Name).Silent
 		// Some answers may be missed, except by a node that has nothing else to do.
 		if s == nil || len(m.Partitions) == 0 || time.Since(s.Since) < missedFor && d == 0 {
 			continue
@@ -74,8 +74,8 @@ func (s *state) ownsNone() string {
 }
 
 // withoutShare is cluster.Consul.WithoutShare; a single node is never without.
-func (a *App) withoutShare() (d time.Duration, fault string) {
-	if c, ok := a.cluster.(*cluster.Consul); ok {
+func (s status) withoutShare() (d time.Duration, fault string) {
+	if c, ok := s.cluster.(*cluster.Consul); ok {
 		return c.WithoutShare()
 	}
 	return 0, ""

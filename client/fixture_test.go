@@ -52,4 +52,5 @@ func (calm) BizTypes(context.Context) ([]api.BizType, error) {
 
 func (calm) Pulse(context.Context) api.Pulse { return api.Pulse{} }
 
+func (calm) Waiting() string                     { return "" }
 func (calm) Ready(context.Context) api.Readiness { return api.Readiness{Ready: true} }

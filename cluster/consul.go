@@ -30,6 +30,21 @@ type Member struct {
 	Instance   uint64 // differs at each start of its process
 }
 
+// MemberHost is a Host beside others.
+type MemberHost interface {
+	Host
+	// Drain calls idle for each of these partitions, which this node owns no longer, as soon as none of its tasks runs or waits here. It
+	// returns after the last one, or when ctx ends. idle may be called from many goroutines.
+	Drain(ctx context.Context, partitions []int, idle func(partition int))
+	// Unreachable lists the databases that this node cannot reach now. It is called once a second.
+	Unreachable() []int
+	// Died is called when locks of another node became free without a hand-over: its runs may be incomplete. It must not block.
+	Died()
+	// SetWorker receives the worker number for job_ids, before Acquire returns and at each change. The heartbeat waits for it. While the
+	// lease on the number is lost the number stays: it is the last one that another node would choose.
+	SetWorker(n int)
+}
+
 // ConsulConfig is the configuration of a Consul.
 type ConsulConfig struct {
 	Node    string // this node's name; no other live node may have it
@@ -52,26 +67,10 @@ type ConsulConfig struct {
 	KeepOnLoss bool
 	// Locker keeps others out of this cluster's databases: single nodes and other clusters. Nil: nothing does.
 	Locker Locker
-	// Prepare makes a database ready for use. It is called again after the database was unreachable.
-	Prepare func(ctx context.Context, database int) error
-	// Drain calls idle for each of these partitions, which this node owns no longer, as soon as none of its
-	// tasks runs or waits here. It returns after the last one, or when ctx ends. idle may be called from many
-	// goroutines.
-	Drain func(ctx context.Context, partitions []int, idle func(partition int))
 	// DrainFor is the maximum time of a hand-over; then the locks are released anyway. Defaults to 30 s.
 	DrainFor time.Duration
-	// Unreachable lists the databases that this node cannot reach now. It is called once a second.
-	Unreachable func() []int
-	// Died is called when locks of another node became free without a hand-over: its runs may be incomplete. It
-	// must not block.
-	Died func()
-	// Waiting is called once if Acquire begins to wait for Consul or for databases. Defaults to nothing.
-	Waiting func()
-	// Worker receives the worker number for job_ids, before Acquire returns and at each change. The heartbeat
-	// waits for it. While the lease on the number is lost the number stays: it is the last one that another
-	// node would choose.
-	Worker func(n int)
-	Logger *slog.Logger
+	Host     MemberHost
+	Logger   *slog.Logger
 }
 
 func (c ConsulConfig) withDefaults() ConsulConfig {
@@ -85,9 +84,43 @@ func (c ConsulConfig) withDefaults() ConsulConfig {
 // Consul is a node of a cluster that is coordinated by Consul. Its methods may be called concurrently, except
 // for the life cycle: SetAddress, Acquire, Run, Release in this order, and Leave during Run.
 type Consul struct {
+	*node
+	databases *databases
+	owned     *Ownership
+	beats     sync.WaitGroup // the heartbeat
+	stopBeats func()
+
+	// For the heartbeat alone.
+	agent      agent
+	opening    string // a session that is not complete yet
+	nameDenied bool   // the log has that another process has this name
+
+	// mu is taken before the locks of databases and owned. One lock covers the session and the holds: a partition is held only
+	// by a session that lives, and by what the watches have read.
+	mu sync.Mutex
+	view
+	changed      chan struct{} // closed and renewed when a hold ends
+	phase        phase
+	session      string        // "": none
+	sessionTTL   time.Duration // of the next session; only the heartbeat changes it
+	returned     instant
+	worker       int // −1: none yet
+	last         instant
+	lost         bool // the last heartbeat is too old
+	lostWhy      error
+	nameLost     bool   // this node's name is not locked by its session
+	refused      error  // why Consul refuses this node's writes; nil: it does not
+	holds        []hold // by partition
+	plan         plan
+	idleSince    []instant // by partition: since when no living node works it; zero: one does
+	shareIdle    bool      // no living node works any partition that is assigned to this node
+	withoutSince instant   // since when this node has had none of its share; zero: it has some
+}
+
+// node is what the parts of a Consul share, and its requests to Consul. Only waits has state.
+type node struct {
 	waits
 	cfg       ConsulConfig
-	owned     *Ownership
 	clock     func() instant
 	instance  uint64 // of this process, unique; never 0
 	service   string // its id in Consul
@@ -95,45 +128,8 @@ type Consul struct {
 	clientErr error // why there is no client
 	web       *http.Client
 	token     *tokenTransport // nil: the token does not change
-
-	wake      wait.Signal // wakes decideAll
-	beatNow   wait.Signal // asks for a heartbeat now
-	stopBeats func()      // ends the heartbeat and waits for it; nil: it does not run
-
-	// For the heartbeat alone.
-	published  *registration // the agent's registration of this node; nil: unknown
-	opening    string        // a session that is not complete yet
-	nameDenied bool          // the log has that another process has this name
-
-	claims []store.Lock // by database; each for its own goroutine alone
-
-	mu                  sync.Mutex
-	clusterID           string        // random, kept in Consul
-	changed             chan struct{} // closed and renewed when a hold ends
-	phase               phase
-	session             string        // "": none
-	sessionTTL          time.Duration // of the next session; only the heartbeat changes it
-	returned            instant
-	worker              int // −1: none yet
-	last                instant
-	lost                bool // the last heartbeat is too old
-	lostWhy             error
-	databases           []databaseState
-	unreachable         []int
-	nodes               []peer          // from the watch; nil: no answer yet
-	names               map[string]name // by the service of their holder, from the watch; nil: no answer yet
-	nameLost            bool            // this node's name is not locked by its session
-	refused             error           // why Consul refuses this node's writes; nil: it does not
-	registrationAltered bool            // this node's registration is not what it wrote
-	unseenSince         instant         // since when nodes lack this one; zero: they have it
-	dead                map[uint64]bool // instances whose death was reported
-	locks               []lock          // by partition, from the watch; nil: no answer yet
-	locksAt             uint64          // the index of that answer
-	holds               []hold          // by partition
-	plan                plan
-	idleSince           []instant // by partition: since when no living node works it; zero: one does
-	shareIdle           bool      // no living node works any partition that is assigned to this node
-	withoutSince        instant   // since when this node has had none of its share; zero: it has some
+	wake      wait.Signal     // wakes decideAll
+	beatNow   wait.Signal     // asks for a heartbeat now
 }
 
 // phase is a step in the life of a node.
@@ -148,22 +144,13 @@ const (
 // NewConsul makes the node. It does nothing before Acquire.
 func NewConsul(cfg ConsulConfig) *Consul {
 	cfg = cfg.withDefaults()
-	c := &Consul{
-		waits:     waits{logger: cfg.Logger, begun: cfg.Waiting},
-		cfg:       cfg,
+	n := &node{waits: waits{logger: cfg.Logger, host: cfg.Host, list: make(map[int]Wait)}, cfg: cfg, clock: now, instance: newInstance(),
+		wake: wait.NewSignal(), beatNow: wait.NewSignal()}
+	dbs := &databases{node: n, states: make([]databaseState, cfg.Layout.Databases), claims: make([]store.Lock, cfg.Layout.Databases)}
+	c := &Consul{node: n, agent: agent{node: n, databases: dbs}, databases: dbs, view: view{node: n, dead: make(map[uint64]bool)},
 		owned:     newOwnership(cfg.Layout.Partitions, 1, func(int) int { return 0 }),
-		clock:     now,
-		instance:  newInstance(),
-		wake:      wait.NewSignal(),
-		beatNow:   wait.NewSignal(),
-		changed:   make(chan struct{}),
-		worker:    -1,
-		databases: make([]databaseState, cfg.Layout.Databases),
-		claims:    make([]store.Lock, cfg.Layout.Databases),
-		holds:     make([]hold, cfg.Layout.Partitions),
-		idleSince: make([]instant, cfg.Layout.Partitions),
-	}
-	c.sessionTTL = cfg.SessionTTL
+		stopBeats: func() {}, changed: make(chan struct{}), worker: -1, sessionTTL: cfg.SessionTTL,
+		holds: make([]hold, cfg.Layout.Partitions), idleSince: make([]instant, cfg.Layout.Partitions)}
 	c.owned.expire(0)
 	c.service = fmt.Sprintf("%s-%s-%016x", cfg.Prefix, cfg.Node, c.instance)
 	conf := *cmp.Or(cfg.Consul, &api.Config{})
@@ -202,20 +189,20 @@ func (c *Consul) SetAddress(addr string) { c.cfg.Address = addr }
 // plainName matches names that may be part of a service's id, a key and a URL.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
-func (c *Consul) validate() error {
+func (n *node) validate() error {
 	switch {
-	case c.clientErr != nil:
-		return fmt.Errorf("cluster.consul: %w", c.clientErr)
-	case !plainName.MatchString(c.cfg.Node):
-		return fmt.Errorf("node.name: %q may have letters, digits, '.', '_' and '-' only", c.cfg.Node)
-	case !plainName.MatchString(c.cfg.Prefix):
-		return fmt.Errorf("cluster.consul.prefix: %q may have letters, digits, '.', '_' and '-' only", c.cfg.Prefix)
-	case c.cfg.TTL < time.Second:
-		return fmt.Errorf("cluster.consul.ttl: %s is less than 1s", c.cfg.TTL)
-	case c.cfg.SessionTTL < c.cfg.TTL:
-		return fmt.Errorf("a session of %s would end before a node of cluster.consul.ttl %s counts as dead", c.cfg.SessionTTL, c.cfg.TTL)
+	case n.clientErr != nil:
+		return fmt.Errorf("cluster.consul: %w", n.clientErr)
+	case !plainName.MatchString(n.cfg.Node):
+		return fmt.Errorf("node.name: %q may have letters, digits, '.', '_' and '-' only", n.cfg.Node)
+	case !plainName.MatchString(n.cfg.Prefix):
+		return fmt.Errorf("cluster.consul.prefix: %q may have letters, digits, '.', '_' and '-' only", n.cfg.Prefix)
+	case n.cfg.TTL < time.Second:
+		return fmt.Errorf("cluster.consul.ttl: %s is less than 1s", n.cfg.TTL)
+	case n.cfg.SessionTTL < n.cfg.TTL:
+		return fmt.Errorf("a session of %s would end before a node of cluster.consul.ttl %s counts as dead", n.cfg.SessionTTL, n.cfg.TTL)
 	}
-	return c.cfg.Layout.Validate()
+	return n.cfg.Layout.Validate()
 }
 
 // Acquire registers this node: layout, service, session, name and worker number. The node owns nothing yet.
@@ -227,8 +214,11 @@ func (c *Consul) Acquire(ctx context.Context) error {
 	}
 	err := c.joinLooking(ctx)
 	if err == nil {
-		c.startBeats(ctx)
-		err = c.prepareAll(ctx)
+		// The heartbeat continues until Release: the session must also live before and after Run.
+		var beating context.Context
+		beating, c.stopBeats = context.WithCancel(context.WithoutCancel(ctx))
+		c.beats.Go(func() { c.beatLoop(beating) })
+		err = c.databases.prepareAll(ctx)
 	}
 	if err != nil {
 		c.Release()
@@ -248,7 +238,7 @@ func (c *Consul) joinLooking(ctx context.Context) error {
 	defer stop()
 	err := c.join(joining, func() {
 		look.Go(func() {
-			if err := c.look(looking, len(c.databases), func(d int) error { return c.cfg.Prepare(looking, d) }); err != nil {
+			if err := c.look(looking, c.cfg.Layout.Databases, func(d int) error { return c.cfg.Host.Prepare(looking, d) }); err != nil {
 				unfit(err)
 			}
 		})
@@ -265,7 +255,7 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 	pauses := wait.Backoff{First: c.cfg.TTL / 30, Most: maxPause}
 	for {
 		var err error
-		for _, step := range []func(context.Context) error{c.checkLayout, c.ensureID, c.beat} {
+		for _, step := range []func(context.Context) error{c.checkLayout, c.databases.ensureID, c.beat} {
 			if err = step(ctx); err != nil {
 				break
 			}
@@ -303,31 +293,16 @@ func (c *Consul) join(ctx context.Context, waiting func()) error {
 	}
 }
 
-// startBeats starts the heartbeat, which continues until Release: the session must also live before and after
-// Run.
-func (c *Consul) startBeats(ctx context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.beatLoop(ctx)
-	}()
-	c.stopBeats = func() {
-		cancel()
-		<-done
-	}
-}
-
 // Run watches the cluster, takes the partitions that are assigned to this node, and hands over the others,
 // until ctx ends. The node keeps its partitions until Release.
 func (c *Consul) Run(ctx context.Context) error {
 	c.setPhase(working)
 	var wg sync.WaitGroup
-	wg.Go(func() { eachDatabase(len(c.databases), func(d int) { c.superviseDatabase(ctx, d) }) })
+	wg.Go(func() { eachDatabase(c.cfg.Layout.Databases, func(d int) { c.databases.superviseDatabase(ctx, d) }) })
 	wg.Go(func() { c.watch(ctx, "nodes", c.askNodes) })
 	wg.Go(func() { c.watch(ctx, "names", c.askNames) })
 	wg.Go(func() { c.watch(ctx, "locks", c.askLocks) })
-	wg.Go(func() { c.watch(ctx, "id", c.askID) })
+	wg.Go(func() { c.watch(ctx, "id", c.databases.askID) })
 	wg.Go(func() { c.decideAll(ctx) })
 	wg.Wait()
 	c.setPhase(leaving)
@@ -370,10 +345,8 @@ func (c *Consul) Leave(ctx context.Context) error {
 // Release releases the locks that are still held and signs off. It takes at most 2 s, even if Consul does not answer; the
 // rest ends with the session. Run must have ended.
 func (c *Consul) Release() {
-	if c.stopBeats != nil {
-		c.stopBeats()
-		c.stopBeats = nil
-	}
+	c.stopBeats()
+	c.beats.Wait()
 	if c.client == nil {
 		return
 	}

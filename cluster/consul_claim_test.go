@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"database/sql"
 	"log/slog"
 	"testing"
@@ -46,8 +45,7 @@ func depot(t *testing.T) (open func() *store.Store, hands func(database int) *sq
 
 func loneNode(s *store.Store) *cluster.Single {
 	return cluster.NewSingle(cluster.SingleConfig{
-		Node: "lone", Layout: wide, Locker: s, Logger: slog.New(slog.DiscardHandler),
-		Prepare: func(context.Context, int) error { return nil },
+		Node: "lone", Layout: wide, Locker: s, Logger: slog.New(slog.DiscardHandler), Host: newLocks(),
 	})
 }
 

@@ -87,7 +87,7 @@ func (w *testCluster) checkOwners() {
 	}
 }
 
-// node is a node of a test, with the calls that it got.
+// node is a node of a test, and its own host, with the calls that it got.
 type node struct {
 	*cluster.Consul
 	t     *testing.T
@@ -97,6 +97,7 @@ type node struct {
 	proxy line
 	end   func() // ends Run and waits for it
 
+	deaths  atomic.Int32 // calls of Died
 	mu      sync.Mutex
 	drained []int // in the order of the calls
 	workers []int
@@ -113,8 +114,7 @@ func (w *testCluster) newNode(name string, change func(*cluster.ConsulConfig)) *
 	n.proxy, consul = w.connect()
 	n.cfg = cluster.ConsulConfig{
 		Node: name, Address: name + ".test:8080", Layout: wide, Prefix: w.prefix, TTL: ttl,
-		Consul:  consul,
-		Prepare: n.prepare, Drain: n.drain, Unreachable: n.isUnable, Worker: n.setWorker, Died: func() {},
+		Consul: consul, Host: n,
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -173,13 +173,13 @@ func (n *node) leave() {
 	n.Release()
 }
 
-func (n *node) prepare(_ context.Context, database int) error {
+func (n *node) Prepare(_ context.Context, database int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.down[database]
 }
 
-func (n *node) drain(ctx context.Context, partitions []int, idle func(int)) {
+func (n *node) Drain(ctx context.Context, partitions []int, idle func(int)) {
 	n.mu.Lock()
 	n.drained = append(n.drained, partitions...)
 	hold := n.hold
@@ -201,13 +201,16 @@ func (n *node) drain(ctx context.Context, partitions []int, idle func(int)) {
 	}
 }
 
-func (n *node) isUnable() []int {
+func (n *node) Unreachable() []int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unable
 }
 
-func (n *node) setWorker(worker int) {
+func (n *node) BeginWaiting() {}
+func (n *node) Died()         { n.deaths.Add(1) }
+
+func (n *node) SetWorker(worker int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.workers = append(n.workers, worker)

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -119,10 +120,23 @@ func TestWorkerOrder(t *testing.T) {
 	require.Equal(t, []int{0, 3, 4}, workerOrder(pairs, dir, 1, "s")[:3], "what is locked already before all")
 }
 
+// idleHost is a MemberHost with nothing to do.
+type idleHost struct{}
+
+func (idleHost) Prepare(context.Context, int) error { return nil }
+func (idleHost) BeginWaiting()                      {}
+func (idleHost) Unreachable() []int                 { return nil }
+func (idleHost) Died()                              {}
+func (idleHost) SetWorker(int)                      {}
+func (idleHost) Drain(_ context.Context, partitions []int, idle func(int)) {
+	for _, p := range partitions {
+		idle(p)
+	}
+}
+
 func watched() *Consul {
 	c := NewConsul(ConsulConfig{
-		Node: "a", Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 4, Partitions: 4}, Logger: slog.New(slog.DiscardHandler),
-		Died: func() {},
+		Node: "a", Layout: sharding.Layout{Databases: 1, TablesPerDatabase: 4, Partitions: 4}, Logger: slog.New(slog.DiscardHandler), Host: idleHost{},
 	})
 	c.session = "mine"
 	c.names = map[string]name{"": {}} // the peers of these tests have no service of their own
@@ -194,7 +208,7 @@ func TestWhatAKeeperDoesWithoutItsSession(t *testing.T) {
 	require.Empty(t, c.compare().toRelease)
 
 	c.session = "next"
-	c.databases[0].prepared = true
+	c.databases.states[0].prepared = true
 	c.nodes = []peer{{name: "b", instance: 8, healthy: true, ready: true}}
 	c.locks = make([]lock, 4)
 	d := c.compare()

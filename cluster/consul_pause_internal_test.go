@@ -26,16 +26,8 @@ func TestANodeThatWasPausedOwnsNothingUntilItHasAsked(t *testing.T) {
 		defer fakeconsul.New().Listen(network.Listen("consul:8500"))()
 		c := NewConsul(ConsulConfig{
 			Node: "a", Layout: eight, TTL: 2 * time.Second, Logger: slog.New(slog.DiscardHandler),
-			Consul:      &api.Config{Address: "consul:8500", Transport: &http.Transport{DialContext: network.Dial}},
-			Prepare:     func(context.Context, int) error { return nil },
-			Unreachable: func() []int { return nil },
-			Worker:      func(int) {},
-			Died:        func() {},
-			Drain: func(_ context.Context, partitions []int, idle func(int)) {
-				for _, p := range partitions {
-					idle(p)
-				}
-			},
+			Consul: &api.Config{Address: "consul:8500", Transport: &http.Transport{DialContext: network.Dial}},
+			Host:   idleHost{},
 		})
 		var paused atomic.Int64
 		c.clock = func() instant {

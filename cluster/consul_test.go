@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,19 +66,18 @@ func TestNodesComeAndGo(t *testing.T) {
 // The other nodes get the death of a node that did not hand over.
 func TestADeathIsTold(t *testing.T) {
 	virtually(t, func(t *testing.T, w *testCluster) {
-		var deaths atomic.Int32
-		a := w.join("a", func(c *cluster.ConsulConfig) { c.Died = func() { deaths.Add(1) } })
+		a := w.join("a", nil)
 		b := w.join("b", nil)
 		settled(t, a, b)
 		b.leave()
 		settled(t, a)
-		require.Zero(t, deaths.Load(), "b has left in order")
+		require.Zero(t, a.deaths.Load(), "b has left in order")
 		c := w.join("c", nil)
 		settled(t, a, c)
 		c.proxy.Cut()
 		settled(t, a)
-		eventually(t, "the death is told", func() bool { return deaths.Load() > 0 })
-		require.EqualValues(t, 1, deaths.Load())
+		eventually(t, "the death is told", func() bool { return a.deaths.Load() > 0 })
+		require.EqualValues(t, 1, a.deaths.Load())
 	})
 }
 

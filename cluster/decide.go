@@ -94,7 +94,7 @@ func (c *Consul) compare() decision {
 	var reacquire []int
 	for p := range c.holds {
 		h := &c.holds[p]
-		mine := owners[p] == c.cfg.Node && !c.databaseOf(p).foreign
+		mine := owners[p] == c.cfg.Node && !c.databases.of(p).foreign
 		switch {
 		case h.state == none:
 			c.compareUnheld(&d, p, mine)
@@ -112,7 +112,7 @@ func (c *Consul) compare() decision {
 
 // compareUnheld decides about a partition that this node does not hold by its own record. The caller holds mu.
 func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
-	l, db := c.locks[partition], c.databaseOf(partition)
+	l, db := c.locks[partition], c.databases.of(partition)
 	leftover := l.session == c.session // an answer was lost
 	switch {
 	case leftover && !mine:
@@ -127,10 +127,6 @@ func (c *Consul) compareUnheld(d *decision, partition int, mine bool) {
 		d.toAcquire = append(d.toAcquire, partition)
 		d.abandoned[partition] = l.instance != 0 && l.instance != c.instance || l.unsettled || leftover || db.abandoned
 	}
-}
-
-func (c *Consul) databaseOf(partition int) databaseState {
-	return c.databases[c.cfg.Layout.PartitionDatabase(partition)]
 }
 
 // lockableIn returns how long a free lock must be left alone. It is 0 after a hand-over, or if the holder has
@@ -171,7 +167,7 @@ func (c *Consul) assignment() []string {
 		}
 	}
 	if works {
-		nodes = append(nodes, candidate{c.cfg.Node, slices.Clone(c.unreachable)})
+		nodes = append(nodes, candidate{c.cfg.Node, c.databases.unusable()})
 	}
 	same := slices.EqualFunc(nodes, c.plan.nodes, func(a, b candidate) bool {
 		return a.name == b.name && slices.Equal(a.unreachable, b.unreachable)
@@ -237,7 +233,7 @@ func (c *Consul) handOver(ctx context.Context, partitions []int, session string)
 		busy[p] = true
 	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.DrainFor)
-	c.cfg.Drain(limited, partitions, func(p int) {
+	c.cfg.Host.Drain(limited, partitions, func(p int) {
 		mu.Lock()
 		defer mu.Unlock()
 		if busy[p] { // once: after a second call the node may own it again

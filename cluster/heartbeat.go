@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -19,10 +20,10 @@ import (
 
 // The timing of a heartbeat, as shares of the TTL; the package comment has the reasons. If a beat hangs there
 // is time for another before the lease ends: 1/5 + 1/3 < 2/3.
-func (c *Consul) beatEvery() time.Duration { return c.cfg.TTL / 5 }
-func (c *Consul) beatLimit() time.Duration { return c.cfg.TTL / 3 }
-func (c *Consul) leaseTime() time.Duration { return c.cfg.TTL * 2 / 3 }
-func (c *Consul) trustTime() time.Duration { return c.cfg.TTL * 9 / 10 }
+func (n *node) beatEvery() time.Duration { return n.cfg.TTL / 5 }
+func (n *node) beatLimit() time.Duration { return n.cfg.TTL / 3 }
+func (n *node) leaseTime() time.Duration { return n.cfg.TTL * 2 / 3 }
+func (n *node) trustTime() time.Duration { return n.cfg.TTL * 9 / 10 }
 
 // beatLoop sends heartbeats until ctx ends.
 func (c *Consul) beatLoop(ctx context.Context) {
@@ -48,14 +49,14 @@ func (c *Consul) beat(ctx context.Context) error {
 	session, over := c.session, "" // why the session is of no use any more
 	c.mu.Unlock()
 
-	err := c.publish(ctx)
+	err := c.agent.publish(ctx)
 	if err == nil && session != "" {
 		if over, err = c.renewSession(ctx, session); err == nil && over == "" {
 			over, err = c.restore(ctx, session)
 		}
 	}
 	if err == nil {
-		err = c.passChecks(ctx)
+		err = c.agent.passChecks(ctx, c.isReady())
 	}
 	if err == nil && session == "" {
 		// The first beat of the session, at once, starts the lease.
@@ -174,7 +175,7 @@ func (c *Consul) recordMissedBeat(ctx context.Context, err error) {
 }
 
 // keepsOwnership reports whether the node keeps its partitions after such an error.
-func (c *Consul) keepsOwnership(err error) bool { return c.cfg.KeepOnLoss && unreachable(err) }
+func (n *node) keepsOwnership(err error) bool { return n.cfg.KeepOnLoss && unreachable(err) }
 
 // Lost describes what is wrong with this node's connection to Consul; "" if all is well.
 func (c *Consul) Lost() string {
@@ -217,33 +218,46 @@ type registration struct {
 	token       string // with which the agent reports it to the servers
 }
 
-func (c *Consul) aliveCheck() string { return c.service + ":alive" }
-func (c *Consul) readyCheck() string { return c.service + ":ready" }
+// agent keeps this node's registration and its checks at the agent.
+type agent struct {
+	*node
+	databases *databases
+	published *registration // nil: unknown
+	altered   atomic.Bool   // somebody has changed the registration
+}
+
+func (n *node) aliveCheck() string { return n.service + ":alive" }
+func (n *node) readyCheck() string { return n.service + ":ready" }
+
+// isReady reports whether this node may get partitions.
+func (c *Consul) isReady() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == working && c.refused == nil
+}
 
 // passChecks sets the two checks at the agent: that this node lives, and whether it may get partitions. Each beat sets both,
 // because somebody else may have changed or removed a check.
-func (c *Consul) passChecks(ctx context.Context) error {
-	agent := c.client.Agent()
+func (a *agent) passChecks(ctx context.Context, isReady bool) error {
+	agent := a.client.Agent()
 	set := func(check, status string) error { return agent.UpdateTTLOpts(check, "", status, reading(ctx)) }
 	ready := api.HealthCritical
-	c.mu.Lock()
-	if c.phase == working && c.refused == nil {
+	if isReady {
 		ready = api.HealthPassing
 	}
-	c.mu.Unlock()
 	var alive error
 	var both sync.WaitGroup
-	both.Go(func() { alive = set(c.aliveCheck(), api.HealthPassing) })
-	err := set(c.readyCheck(), ready)
+	both.Go(func() { alive = set(a.aliveCheck(), api.HealthPassing) })
+	err := set(a.readyCheck(), ready)
 	both.Wait()
 	if isUnknown(alive, noCheck) || isUnknown(err, noCheck) {
-		c.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
-		c.published = nil
+		a.cfg.Logger.Warn("the consul agent has forgotten this node; registering again")
+		a.published = nil
 		if isUnknown(alive, noCheck) {
 			alive = nil // a new check passes
 		}
-		if err = c.publish(ctx); err == nil {
-			err = set(c.readyCheck(), ready)
+		if err = a.publish(ctx); err == nil {
+			err = set(a.readyCheck(), ready)
 		}
 	}
 	if err = errors.Join(alive, err); err != nil {
@@ -267,49 +281,45 @@ func isUnknown(err error, texts []string) bool {
 
 // publish sends the agent what has changed. The agent reports a registration with the token that it came with, so a new
 // token is a change as well.
-func (c *Consul) publish(ctx context.Context) error {
+func (a *agent) publish(ctx context.Context) error {
 	token := ""
-	if c.token != nil {
+	if a.token != nil {
 		var err error
-		if token, err = c.token.current(); err != nil {
+		if token, err = a.token.current(); err != nil {
 			return err
 		}
 	}
-	c.mu.Lock()
-	want := registration{c.cfg.Address, joinInts(c.unreachable), token}
-	altered := c.registrationAltered
-	c.registrationAltered = false
-	c.mu.Unlock()
-	if altered {
-		c.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
-		c.published = nil
+	want := registration{a.cfg.Address, joinInts(a.databases.unusable()), token}
+	if a.altered.Swap(false) {
+		a.cfg.Logger.Warn("somebody has changed this node's registration in consul; registering again")
+		a.published = nil
 	}
-	if c.published != nil && *c.published == want {
+	if a.published != nil && *a.published == want {
 		return nil
 	}
-	if c.published != nil && c.published.token != want.token {
-		c.cfg.Logger.Info("the consul token has changed; registering again")
+	if a.published != nil && a.published.token != want.token {
+		a.cfg.Logger.Info("the consul token has changed; registering again")
 	}
-	if err := c.register(ctx, want); err != nil {
+	if err := a.register(ctx, want); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	c.published = &want
+	a.published = &want
 	return nil
 }
 
-func (c *Consul) register(ctx context.Context, r registration) error {
+func (a *agent) register(ctx context.Context, r registration) error {
 	s := &api.AgentServiceRegistration{
-		ID:   c.service,
-		Name: c.cfg.Prefix,
+		ID:   a.service,
+		Name: a.cfg.Prefix,
 		Meta: map[string]string{
-			metaNode: c.cfg.Node, metaInstance: strconv.FormatUint(c.instance, 16), metaAddress: r.address, metaUnreachable: r.unreachable,
+			metaNode: a.cfg.Node, metaInstance: strconv.FormatUint(a.instance, 16), metaAddress: r.address, metaUnreachable: r.unreachable,
 		},
 		Checks: api.AgentServiceChecks{
 			{
-				CheckID: c.aliveCheck(), Name: "alive", TTL: c.cfg.TTL.String(), Status: api.HealthPassing,
+				CheckID: a.aliveCheck(), Name: "alive", TTL: a.cfg.TTL.String(), Status: api.HealthPassing,
 				DeregisterCriticalServiceAfter: "1m",
 			},
-			{CheckID: c.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: api.HealthCritical},
+			{CheckID: a.readyCheck(), Name: "ready", TTL: (10 * 365 * 24 * time.Hour).String(), Status: api.HealthCritical},
 		},
 	}
 	// An address with a host and a port is also published in Consul's own fields.
@@ -318,15 +328,15 @@ func (c *Consul) register(ctx context.Context, r registration) error {
 			s.Address, s.Port = host, n
 		}
 	}
-	return c.client.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{}.WithContext(ctx))
+	return a.client.Agent().ServiceRegisterOpts(s, api.ServiceRegisterOpts{}.WithContext(ctx))
 }
 
-func (c *Consul) deregister(ctx context.Context) error {
-	err := c.client.Agent().ServiceDeregisterOpts(c.service, reading(ctx))
+func (a *agent) deregister(ctx context.Context) error {
+	err := a.client.Agent().ServiceDeregisterOpts(a.service, reading(ctx))
 	if err != nil && !isUnknown(err, noService) {
 		return fmt.Errorf("deregister: %w", err)
 	}
-	c.published = nil
+	a.published = nil
 	return nil
 }
 

@@ -16,7 +16,7 @@ type Idle struct {
 
 // takeOverLimit is the time within which other nodes have taken the partitions of one that died: its check ends, and its
 // locks are left alone for a TTL. The rest is for a slow Consul.
-func (c *Consul) takeOverLimit() time.Duration { return 3*c.cfg.TTL + 5*time.Second }
+func (n *node) takeOverLimit() time.Duration { return 3*n.cfg.TTL + 5*time.Second }
 
 // recordIdle records which partitions no living node works, and whether this node has none although it should. The
 // caller holds mu.
@@ -28,7 +28,7 @@ func (c *Consul) recordIdle(owners []string) {
 	}
 	share, has, worked := false, false, false // of what is assigned to this node: whether there is any, and a living node works some
 	for p, l := range c.locks {
-		state, usable := c.holds[p].state, c.databaseOf(p).usable()
+		state, usable := c.holds[p].state, c.databases.of(p).usable()
 		isWorked, mine := state != none || l.session != "" && living[l.instance], usable && owners[p] == c.cfg.Node
 		switch {
 		case isWorked || !usable: // a database that is away is a separate fault
@@ -74,12 +74,12 @@ func (c *Consul) Idle() (list []Idle) {
 }
 
 // idleOf returns who holds a lock. The caller holds mu.
-func (c *Consul) idleOf(l lock) Idle {
+func (v *view) idleOf(l lock) Idle {
 	if l.session == "" {
 		return Idle{}
 	}
 	idle := Idle{Node: cmp.Or(l.holder, "an unknown process"), Session: l.session}
-	for _, n := range c.nodes {
+	for _, n := range v.nodes {
 		if n.instance == l.instance {
 			idle.Address = n.address
 		}
@@ -107,9 +107,9 @@ func (c *Consul) WithoutShare() (d time.Duration, fault string) {
 }
 
 // age is the time since an instant, by the monotonic clock; 0 for the zero instant.
-func (c *Consul) age(since instant) time.Duration {
+func (n *node) age(since instant) time.Duration {
 	if since == (instant{}) {
 		return 0
 	}
-	return time.Duration(c.clock().mono - since.mono)
+	return time.Duration(n.clock().mono - since.mono)
 }

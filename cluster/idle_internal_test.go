@@ -13,7 +13,7 @@ func idleCluster() (*Consul, *tower) {
 	clock := &tower{instant{int64(time.Hour), int64(1e18)}}
 	c.clock = func() instant { return clock.at }
 	c.phase = working
-	c.databases[0].prepared = true
+	c.databases.states[0].prepared = true
 	c.holds = make([]hold, 4)
 	c.names = map[string]name{"a-1": {}, "b-1": {}}
 	c.nodes = []peer{
@@ -150,7 +150,7 @@ func TestWhoShouldOwnNothing(t *testing.T) {
 		},
 		"it leaves":                         func(c *Consul) { c.phase = leaving },
 		"maintenance":                       func(c *Consul) { c.nodes[0].inMaintenance = true },
-		"the database is away for this one": func(c *Consul) { c.databases[0].unreachable = true },
+		"the database is away for this one": func(c *Consul) { c.databases.states[0].unreachable = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, clock := idleCluster()

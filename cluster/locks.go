@@ -50,9 +50,9 @@ const (
 	handing // owned no longer, and not released yet
 )
 
-func (c *Consul) lockDir() string { return c.cfg.Prefix + "/partitions/" }
+func (n *node) lockDir() string { return n.cfg.Prefix + "/partitions/" }
 
-func (c *Consul) lockName(partition int) string { return c.lockDir() + strconv.Itoa(partition) }
+func (n *node) lockName(partition int) string { return n.lockDir() + strconv.Itoa(partition) }
 
 // askLocks reads all locks from Consul and drops the partitions that are another node's.
 func (c *Consul) askLocks(q *api.QueryOptions) (uint64, error) {
@@ -105,7 +105,7 @@ func (c *Consul) updateLocks(locks []lock, at uint64) {
 	died := c.recordDeaths()
 	c.mu.Unlock()
 	if died {
-		c.cfg.Died()
+		c.cfg.Host.Died()
 	}
 	if len(gone) > 0 {
 		c.cfg.Logger.Warn("locks lost", "partitions", gone)
@@ -115,13 +115,10 @@ func (c *Consul) updateLocks(locks []lock, at uint64) {
 
 // recordDeaths records the last holders of locks that are free without a hand-over, and reports whether there
 // are new ones.
-func (c *Consul) recordDeaths() (died bool) {
-	for _, l := range c.locks {
-		if l.session == "" && l.instance != 0 && l.instance != c.instance && !c.dead[l.instance] {
-			if c.dead == nil {
-				c.dead = make(map[uint64]bool)
-			}
-			c.dead[l.instance] = true
+func (v *view) recordDeaths() (died bool) {
+	for _, l := range v.locks {
+		if l.session == "" && l.instance != 0 && l.instance != v.instance && !v.dead[l.instance] {
+			v.dead[l.instance] = true
 			died = true
 		}
 	}
@@ -129,8 +126,8 @@ func (c *Consul) recordDeaths() (died bool) {
 }
 
 // locked lists the partitions whose locks match. The caller holds mu.
-func (c *Consul) locked(so func(l lock) bool) (list []int) {
-	for p, l := range c.locks {
+func (v *view) locked(so func(l lock) bool) (list []int) {
+	for p, l := range v.locks {
 		if so(l) {
 			list = append(list, p)
 		}
@@ -140,17 +137,17 @@ func (c *Consul) locked(so func(l lock) bool) (list []int) {
 
 // lockAll locks as many of the partitions as it can. got has the index of each lock; why has the reason for the
 // others.
-func (c *Consul) lockAll(ctx context.Context, partitions []int, session string) (got map[int]uint64, why map[int]string, err error) {
-	return c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
-		return &api.KVTxnOp{Verb: api.KVLock, Key: c.lockName(p), Value: []byte(c.cfg.Node), Flags: c.instance, Session: session}
+func (n *node) lockAll(ctx context.Context, partitions []int, session string) (got map[int]uint64, why map[int]string, err error) {
+	return n.transact(ctx, partitions, func(p int) *api.KVTxnOp {
+		return &api.KVTxnOp{Verb: api.KVLock, Key: n.lockName(p), Value: []byte(n.cfg.Node), Flags: n.instance, Session: session}
 	})
 }
 
 // unlock releases the partitions that the session holds, and leaves the others alone. isUnsettled reports whether a
 // partition is handed over unsettled.
-func (c *Consul) unlock(ctx context.Context, partitions []int, session string, isUnsettled func(partition int) bool) error {
-	_, _, err := c.transact(ctx, partitions, func(p int) *api.KVTxnOp {
-		op := &api.KVTxnOp{Verb: api.KVUnlock, Key: c.lockName(p), Session: session}
+func (n *node) unlock(ctx context.Context, partitions []int, session string, isUnsettled func(partition int) bool) error {
+	_, _, err := n.transact(ctx, partitions, func(p int) *api.KVTxnOp {
+		op := &api.KVTxnOp{Verb: api.KVUnlock, Key: n.lockName(p), Session: session}
 		if isUnsettled(p) {
 			op.Value = []byte(unsettled)
 		}
@@ -161,12 +158,12 @@ func (c *Consul) unlock(ctx context.Context, partitions []int, session string, i
 
 // transact does one operation for each partition, in as few transactions as possible. A transaction is all or
 // nothing, so it drops the operations that Consul refuses and tries the others again.
-func (c *Consul) transact(ctx context.Context, partitions []int,
+func (n *node) transact(ctx context.Context, partitions []int,
 	op func(int) *api.KVTxnOp) (done map[int]uint64, why map[int]string, err error) {
 	done, why = make(map[int]uint64), make(map[int]string)
 	for chunk := range slices.Chunk(partitions, maxTxn) {
 		for rest := slices.Clone(chunk); len(rest) > 0; {
-			refused, err := c.tryTransact(ctx, rest, op, done)
+			refused, err := n.tryTransact(ctx, rest, op, done)
 			if err != nil {
 				return done, why, fmt.Errorf("transaction on locks: %w", err)
 			}
@@ -184,15 +181,15 @@ func (c *Consul) transact(ctx context.Context, partitions []int,
 const permissionDenied = "Permission denied"
 
 // tryTransact makes one transaction. If Consul refuses it, refused has the partitions to blame and the reasons.
-func (c *Consul) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp,
+func (n *node) tryTransact(ctx context.Context, partitions []int, op func(int) *api.KVTxnOp,
 	done map[int]uint64) (refused map[int]string, err error) {
 	ops := make(api.TxnOps, len(partitions))
 	for i, p := range partitions {
 		ops[i] = &api.TxnOp{KV: op(p)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.TTL)
 	defer cancel()
-	ok, answer, _, err := c.client.Txn().Txn(ops, reading(ctx))
+	ok, answer, _, err := n.client.Txn().Txn(ops, reading(ctx))
 	switch {
 	case err != nil:
 		return nil, err

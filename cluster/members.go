@@ -2,11 +2,16 @@ package cluster
 
 import (
 	"cmp"
+	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/consul/api"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // The service's meta data.
@@ -28,6 +33,17 @@ type peer struct {
 	expired       bool // a TTL has passed since its last heartbeat
 	ready         bool // it may get partitions
 	inMaintenance bool // an operator has put it into maintenance mode
+}
+
+// view is the cluster as the watches have read it. Consul.mu guards it.
+type view struct {
+	*node
+	nodes       []peer          // nil: no answer yet
+	unseenSince instant         // since when nodes lack this one; zero: they have it
+	names       map[string]name // by the service of their holder; nil: no answer yet
+	locks       []lock          // by partition; nil: no answer yet
+	locksAt     uint64          // the index of that answer
+	dead        map[uint64]bool // instances whose death was reported
 }
 
 // askNodes reads the processes of the cluster from Consul, healthy or not: an expired TTL is also of interest.
@@ -56,7 +72,7 @@ func (c *Consul) askNodes(q *api.QueryOptions) (uint64, error) {
 		c.unseenSince = c.clock()
 	}
 	if altered {
-		c.registrationAltered = true
+		c.agent.altered.Store(true)
 		c.beatNow.Set()
 	}
 	c.mu.Unlock()
@@ -152,17 +168,17 @@ func (c *Consul) askNames(q *api.QueryOptions) (uint64, error) {
 // lives reports whether a node works: its checks pass, and its session lives. The checks alone are not enough: an agent
 // whose token is gone cannot report that they fail. A name that is found free counts for a TTL more, as the locks do:
 // its node may be about to open another session. The caller holds mu.
-func (c *Consul) lives(n peer) bool {
-	lock, known := c.names[n.service]
-	return n.healthy && known && (lock.freed == (instant{}) || c.clock().mono-lock.freed.mono < int64(c.cfg.TTL))
+func (v *view) lives(n peer) bool {
+	lock, known := v.names[n.service]
+	return n.healthy && known && (lock.freed == (instant{}) || v.clock().mono-lock.freed.mono < int64(v.cfg.TTL))
 }
 
 // livePeers lists the nodes that live by name. Of two processes with one name it has the newer: the older has died, and
 // its TTL is not over yet. The caller holds mu.
-func (c *Consul) livePeers() []peer {
+func (v *view) livePeers() []peer {
 	var list []peer
-	for _, n := range c.nodes {
-		if c.lives(n) {
+	for _, n := range v.nodes {
+		if v.lives(n) {
 			list = append(list, n)
 		}
 	}
@@ -188,11 +204,56 @@ func (c *Consul) Owner(partition int) (Member, bool) {
 }
 
 // memberOf is a node with the partitions whose locks it holds. The caller holds mu.
-func (c *Consul) memberOf(n peer) Member {
+func (v *view) memberOf(n peer) Member {
 	m := Member{Name: n.name, Address: n.address, Instance: n.instance,
-		Partitions: c.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
+		Partitions: v.locked(func(l lock) bool { return l.session != "" && l.instance == n.instance })}
 	if len(m.Partitions) > 0 {
-		m.Session = c.locks[m.Partitions[0]].session
+		m.Session = v.locks[m.Partitions[0]].session
 	}
 	return m
+}
+
+const (
+	// watchFor is how long Consul may hold a query that has no news. It bounds how long a broken connection
+	// goes unnoticed.
+	watchFor = 5 * time.Second
+	// watchGap is the least time between two answers, so that many changes are read together.
+	watchGap = 50 * time.Millisecond
+	// watchRetry is the longest pause after an error.
+	watchRetry = time.Second
+)
+
+// watch repeats a query until ctx ends, each time for changes after the last answer. ask handles an answer and
+// returns its index.
+func (n *node) watch(ctx context.Context, what string, ask func(*api.QueryOptions) (uint64, error)) {
+	var index uint64
+	pauses := wait.Backoff{First: 2 * watchGap, Most: watchRetry}
+	for ctx.Err() == nil {
+		most := jitter(watchFor)
+		// Consul itself adds up to a sixteenth.
+		limited, cancel := context.WithTimeout(ctx, most+most/16+n.cfg.TTL)
+		// Consistent, since a restarted server may answer from its past.
+		at, err := ask((&api.QueryOptions{WaitIndex: index, WaitTime: most, RequireConsistent: true}).WithContext(limited))
+		cancel()
+		if err != nil {
+			pause := pauses.Next()
+			if pause == pauses.First && ctx.Err() == nil && !unreachable(err) { // the heartbeat logs the rest
+				n.cfg.Logger.Error("consul refuses a watch", "of", what, "error", err)
+			}
+			index = 0 // the next server may know less, or more
+			_ = wait.For(ctx, jitter(pause))
+			continue
+		}
+		pauses.Reset()
+		if at < index { // restored from a snapshot, for example
+			at = 0
+		}
+		index = at
+		_ = wait.For(ctx, watchGap)
+	}
+}
+
+// jitter is d, more or less by up to a fifth.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }

@@ -83,7 +83,7 @@ func (c *Consul) openSession(ctx context.Context) error {
 	c.returned = c.clock()
 	c.mu.Unlock()
 	if worker != before {
-		c.cfg.Worker(worker)
+		c.cfg.Host.SetWorker(worker)
 	}
 	c.cfg.Logger.Info("consul session opened", "session", c.session, "worker", worker)
 	c.nameDenied = false
@@ -114,13 +114,13 @@ func leastSessionTTL(err error) time.Duration {
 
 // renewSession renews the session and reads it from the servers, consistently: a leader that is about to find out that it
 // is none would renew it, too. over says so if it has ended.
-func (c *Consul) renewSession(ctx context.Context, session string) (over string, err error) {
+func (n *node) renewSession(ctx context.Context, session string) (over string, err error) {
 	var entry *api.SessionEntry
 	var read error
 	var both sync.WaitGroup
-	both.Go(func() { entry, _, read = c.client.Session().Info(session, consistent(ctx)) })
+	both.Go(func() { entry, _, read = n.client.Session().Info(session, consistent(ctx)) })
 	// The client's own call hides the status of an error.
-	_, err = c.client.Raw().Write("/v1/session/renew/"+session, nil, nil, writing(ctx))
+	_, err = n.client.Raw().Write("/v1/session/renew/"+session, nil, nil, writing(ctx))
 	both.Wait()
 	status, is := errors.AsType[api.StatusError](err)
 	switch {
@@ -147,23 +147,23 @@ func (c *Consul) relock(ctx context.Context, session string) (had bool, err erro
 	return had, nil
 }
 
-func (c *Consul) lockKey(ctx context.Context, key, value, session string) (bool, error) {
-	had, _, err := c.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: session}, writing(ctx))
+func (n *node) lockKey(ctx context.Context, key, value, session string) (bool, error) {
+	had, _, err := n.client.KV().Acquire(&api.KVPair{Key: key, Value: []byte(value), Session: session}, writing(ctx))
 	return had, err
 }
 
-func (c *Consul) workerDir() string      { return c.cfg.Prefix + "/workers/" }
-func (c *Consul) workerKey(n int) string { return c.workerDir() + strconv.Itoa(n) }
+func (n *node) workerDir() string           { return n.cfg.Prefix + "/workers/" }
+func (n *node) workerKey(worker int) string { return n.workerDir() + strconv.Itoa(worker) }
 
-func (c *Consul) nameDir() string { return c.cfg.Prefix + "/nodes/" }
-func (c *Consul) nameKey() string { return c.nameDir() + c.cfg.Node }
+func (n *node) nameDir() string { return n.cfg.Prefix + "/nodes/" }
+func (n *node) nameKey() string { return n.nameDir() + n.cfg.Node }
 
 // dropName deletes the key of this node's name if the session holds it: names that are made up for each process
 // would fill Consul.
-func (c *Consul) dropName(ctx context.Context, session string) error {
-	_, _, _, err := c.client.Txn().Txn(api.TxnOps{
-		{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: c.nameKey(), Session: session}},
-		{KV: &api.KVTxnOp{Verb: api.KVDelete, Key: c.nameKey()}},
+func (n *node) dropName(ctx context.Context, session string) error {
+	_, _, _, err := n.client.Txn().Txn(api.TxnOps{
+		{KV: &api.KVTxnOp{Verb: api.KVCheckSession, Key: n.nameKey(), Session: session}},
+		{KV: &api.KVTxnOp{Verb: api.KVDelete, Key: n.nameKey()}},
 	}, reading(ctx))
 	if err != nil {
 		return fmt.Errorf("give the node's name back: %w", err)
@@ -172,17 +172,17 @@ func (c *Consul) dropName(ctx context.Context, session string) error {
 }
 
 // sweepNames deletes names without a living process. Nothing depends on it.
-func (c *Consul) sweepNames(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.TTL)
+func (n *node) sweepNames(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.TTL)
 	defer cancel()
-	pairs, _, err := c.client.KV().List(c.nameDir(), reading(ctx))
+	pairs, _, err := n.client.KV().List(n.nameDir(), reading(ctx))
 	for _, pair := range pairs {
 		if pair.Session == "" && err == nil { // a lock meanwhile changes the index
-			_, _, err = c.client.KV().DeleteCAS(pair, writing(ctx))
+			_, _, err = n.client.KV().DeleteCAS(pair, writing(ctx))
 		}
 	}
 	if err != nil {
-		c.cfg.Logger.Debug("names of dead nodes not swept", "error", err)
+		n.cfg.Logger.Debug("names of dead nodes not swept", "error", err)
 	}
 }
 
@@ -289,11 +289,11 @@ func (c *Consul) dropAll() {
 	c.notify()
 }
 
-func (c *Consul) destroy(ctx context.Context, session string) error {
+func (n *node) destroy(ctx context.Context, session string) error {
 	if session == "" {
 		return nil
 	}
-	if _, err := c.client.Session().Destroy(session, writing(ctx)); err != nil {
+	if _, err := n.client.Session().Destroy(session, writing(ctx)); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
 	return nil
@@ -321,8 +321,8 @@ func (c *Consul) signOff(ctx context.Context) error {
 		errs = append(errs, c.unlock(ctx, slices.Compact(locked), session, c.owned.isUnsettled), c.dropName(ctx, session),
 			c.destroy(ctx, session))
 	}
-	if c.published != nil {
-		errs = append(errs, c.deregister(ctx))
+	if c.agent.published != nil {
+		errs = append(errs, c.agent.deregister(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -106,7 +106,7 @@ func TestANodeStopsBeforeItsSessionCanEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeConsul{}
 				c := NewConsul(ConsulConfig{
-					Node: "a", Layout: eight, Logger: slog.New(slog.DiscardHandler), Worker: func(int) {},
+					Node: "a", Layout: eight, Logger: slog.New(slog.DiscardHandler), Host: idleHost{},
 					Consul: &api.Config{Address: "consul", HttpClient: &http.Client{Transport: f}},
 				})
 				// The session lasts as long as the check at least: then only the check can end it first.

@@ -20,19 +20,22 @@ type Locker interface {
 	Lock(ctx context.Context, database int, holder store.Holder) (store.Lock, error)
 }
 
+// Host is the node that works the partitions.
+type Host interface {
+	// Prepare makes a database ready for use, before it is locked. It is called again after the database was unreachable.
+	Prepare(ctx context.Context, database int) error
+	// BeginWaiting is called once if Acquire begins to wait for Consul or for databases.
+	BeginWaiting()
+}
+
 // SingleConfig is the configuration of a Single.
 type SingleConfig struct {
-	Node string // this node's name, which a refused process shows
-	// Address is where this node's HTTP API is reached (host:port); see SetAddress.
-	Address string
-	Layout  sharding.Layout
-	Locker  Locker
-	// Prepare makes a database ready for use, before it is locked.
-	Prepare func(ctx context.Context, database int) error
+	Node   string // this node's name, which a refused process shows
+	Layout sharding.Layout
+	Locker Locker
+	Host   Host
 	// Local says that the databases are files of this machine: Acquire does not wait for files that cannot be opened.
 	Local bool
-	// Waiting is called once if Acquire begins to wait. Defaults to nothing.
-	Waiting func()
 	// CheckEvery is the time between two checks of a lock. Defaults to 1 s.
 	CheckEvery time.Duration
 	Logger     *slog.Logger
@@ -53,7 +56,7 @@ type Single struct {
 func NewSingle(cfg SingleConfig) *Single {
 	cfg.CheckEvery = cmp.Or(cfg.CheckEvery, time.Second)
 	s := &Single{
-		waits: waits{logger: cfg.Logger, begun: cfg.Waiting},
+		waits: waits{logger: cfg.Logger, host: cfg.Host, list: make(map[int]Wait)},
 		cfg:   cfg,
 		id:    randomID(),
 		owned: newOwnership(cfg.Layout.Partitions, cfg.Layout.Databases, cfg.Layout.PartitionDatabase),
@@ -62,7 +65,7 @@ func NewSingle(cfg SingleConfig) *Single {
 	for d := range s.locks {
 		s.owned.expire(d)
 	}
-	s.SetAddress(cfg.Address)
+	s.SetAddress("")
 	return s
 }
 
@@ -117,7 +120,7 @@ func eachDatabase(databases int, f func(database int)) {
 }
 
 func (s *Single) acquire(ctx context.Context, database int) error {
-	if err := s.cfg.Prepare(ctx, database); err != nil {
+	if err := s.cfg.Host.Prepare(ctx, database); err != nil {
 		return err
 	}
 	lock, err := s.cfg.Locker.Lock(ctx, database, store.Holder{Kind: store.HolderSingle, ID: s.id, Name: s.cfg.Node})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,8 @@ var layout = sharding.Layout{Databases: 4, TablesPerDatabase: 4, Partitions: 8}
 
 // locks is a Locker. Each database can be made unreachable, unfit, or occupied, and a lock can be lost.
 type locks struct {
+	begun atomic.Int32 // calls of BeginWaiting
+
 	mu       sync.Mutex
 	down     map[int]bool
 	mute     map[int]bool // calls get no answer
@@ -61,7 +64,9 @@ func (l *locks) set(change func(*locks)) {
 	change(l)
 }
 
-func (l *locks) prepare(_ context.Context, database int) error {
+func (l *locks) BeginWaiting() { l.begun.Add(1) }
+
+func (l *locks) Prepare(_ context.Context, database int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.asked[database] = append(l.asked[database], time.Now())
@@ -135,7 +140,7 @@ func (l *logbook) count(message string) int {
 
 func single(l *locks, change ...func(*cluster.SingleConfig)) (*cluster.Single, *logbook) {
 	log := &logbook{}
-	cfg := cluster.SingleConfig{Node: "here-1", Layout: layout, Locker: l, Prepare: l.prepare, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	cfg := cluster.SingleConfig{Node: "here-1", Layout: layout, Locker: l, Host: l, Logger: slog.New(slog.NewTextHandler(log, nil))}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -182,16 +187,16 @@ func TestAcquireWaitsForADatabase(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, begun := newLocks(), 0
+				l := newLocks()
 				for d := range 4 {
 					away(l, d, true)
 				}
-				s, log := single(l, func(c *cluster.SingleConfig) { c.Waiting = func() { begun++ } })
+				s, log := single(l)
 				start, acquired := time.Now(), make(chan error, 1)
 				go func() { acquired <- s.Acquire(t.Context()) }()
 				after(10 * time.Minute)
 				require.Empty(t, acquired)
-				require.Equal(t, 1, begun)
+				require.EqualValues(t, 1, l.begun.Load())
 				require.Len(t, s.Waits(), 4)
 				for d, w := range s.Waits() {
 					require.Equal(t, d, w.Database)

@@ -67,7 +67,7 @@ func joinWaits(list []Wait) string {
 // waits records the servers that a node waits for, at its start and later.
 type waits struct {
 	logger *slog.Logger
-	begun  func() // called once, when the node begins to wait at its start; may be nil
+	host   Host
 
 	mu     sync.Mutex
 	list   map[int]Wait
@@ -89,9 +89,6 @@ func (w *waits) record(database int, err error) {
 	if err == nil {
 		delete(w.list, database)
 		return
-	}
-	if w.list == nil {
-		w.list = make(map[int]Wait)
 	}
 	one, waiting := w.list[database]
 	if !waiting {
@@ -121,8 +118,8 @@ func (w *waits) report() {
 	}
 	first := w.first
 	w.mu.Unlock()
-	if began && w.begun != nil {
-		w.begun()
+	if began {
+		w.host.BeginWaiting()
 	}
 	if due {
 		w.logger.Warn("waiting to start", "for", joinWaits(list), "waited", now.Sub(first).Round(time.Second))

@@ -12,9 +12,7 @@ import (
 // Cluster returns the owner of each partition. The owner decides about the partition's tasks, because only its
 // queue has the running ones.
 type Cluster interface {
-	// Term is 0 while another node owns the partition. Otherwise it is a number that changes each time the
-	// partition comes back to this node.
-	Term(partition int) uint64
+	Terms
 	// Owner returns the Service of the owner. The error is a task.ErrUnavailable: the partition has no owner
 	// now, or this node does not know it.
 	Owner(partition int) (Peer, error)
@@ -22,6 +20,13 @@ type Cluster interface {
 	Peers() []Peer
 	// Undelivered returns a function that reports whether nobody can have the leases that a node was given in answer to a question.
 	Undelivered(node string, question uint64) func() bool
+}
+
+// Terms knows the partitions of this node.
+type Terms interface {
+	// Term is 0 while another node owns the partition. Otherwise it is a number that changes each time the
+	// partition comes back to this node.
+	Term(partition int) uint64
 }
 
 // Peer is the Service of another node: the part of an api.Center that only the owner of a task can answer. It returns the same errors.
@@ -39,15 +44,19 @@ type Peer interface {
 	Settle(ctx context.Context, list ...api.Settlement) ([]api.Settled, error)
 }
 
-// singleNode is the cluster of a node that owns everything.
-type singleNode struct{}
+// SingleNode is the Cluster of a single node. If it has lost a database to another process, it decides nothing about its tasks.
+type SingleNode struct{ Terms }
 
-func (singleNode) Term(int) uint64                        { return 1 }
-func (singleNode) Peers() []Peer                          { return nil }
-func (singleNode) Undelivered(string, uint64) func() bool { return nil }
-func (singleNode) Owner(partition int) (Peer, error) {
-	return nil, NotBegun("there is no other node to ask about partition %d", partition)
+func (SingleNode) Peers() []Peer                          { return nil }
+func (SingleNode) Undelivered(string, uint64) func() bool { return nil }
+func (SingleNode) Owner(partition int) (Peer, error) {
+	return nil, NotBegun("partition %d is not worked now: this node does not hold its database", partition)
 }
+
+// always are the Terms of a node that owns everything.
+type always struct{}
+
+func (always) Term(int) uint64 { return 1 }
 
 // Unavailable makes a task.ErrUnavailable with a reason. Whether something was changed is not known.
 func Unavailable(why string, args ...any) error { return unavailable{fmt.Sprintf(why, args...), nil} }

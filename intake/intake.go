@@ -62,6 +62,19 @@ type Observer interface {
 	Submitted(b task.BizType, tasks int)
 }
 
+// Status returns what the nodes know besides the store.
+type Status interface {
+	// AddFacts adds this node's facts about a task to its row, for Why.
+	AddFacts(f *why.Facts)
+	// LoadOf returns a business type with its load on all nodes, as Pause answers it.
+	LoadOf(ctx context.Context, b task.BizType) api.BizType
+}
+
+type noStatus struct{}
+
+func (noStatus) AddFacts(*why.Facts)                                  {}
+func (noStatus) LoadOf(context.Context, task.BizType) (b api.BizType) { return b }
+
 // Config is the configuration of a Service.
 type Config struct {
 	Node     string // this node's name, as answers show it
@@ -76,11 +89,10 @@ type Config struct {
 	Dispatch *dispatch.Dispatcher
 	// Puller hands out tasks of pull types. Defaults to none.
 	Puller Puller
-	// Facts adds this node's facts about a task to its row, for Why. Defaults to nothing.
-	Facts func(f *why.Facts)
-	// Decisions takes pauses, and Load returns the load of a business type on all nodes, as Pause answers it.
+	// Status has what the store does not: this node's facts, and the load of all nodes. Defaults to nothing.
+	Status Status
+	// Decisions takes pauses.
 	Decisions Decisions
-	Load      func(ctx context.Context, b task.BizType) api.BizType
 	// Tracer makes the spans of submits; nil: there are none.
 	Tracer *tracing.Tracer
 	Now    func() time.Time
@@ -127,16 +139,9 @@ func New(cfg Config) *Service {
 	if cfg.Dispatch == nil {
 		cfg.Dispatch = dispatch.New(dispatch.Config{Layout: cfg.Layout, Queue: cfg.Queue, Store: cfg.Store})
 	}
-	if cfg.Cluster == nil {
-		cfg.Cluster = singleNode{}
-	}
+	cfg.Cluster = cmp.Or[Cluster](cfg.Cluster, SingleNode{always{}})
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	if cfg.Facts == nil {
-		cfg.Facts = func(*why.Facts) {}
-	}
-	if cfg.Puller == nil {
-		cfg.Puller = noPuller{}
-	}
+	cfg.Status, cfg.Puller = cmp.Or[Status](cfg.Status, noStatus{}), cmp.Or[Puller](cfg.Puller, noPuller{})
 	n := &node{cfg, lane{turns: semaphore.NewWeighted(laneRuns)}}
 	return &Service{node: n, submits: submits{node: n, changes: changes{n}}, changes: changes{n}, lookups: lookups{n},
 		operations: operations{n}, pauses: pauses{n}, leases: leases{n, newWaiters(cfg.Cluster.Peers)}}

@@ -102,7 +102,7 @@ func (s *lookups) Why(ctx context.Context, jobID uint64) (api.Why, error) {
 	default:
 		f.Failed, unread = s.cfg.Store.FailedRuns(read, jobID)
 	}
-	s.cfg.Facts(&f)
+	s.cfg.Status.AddFacts(&f)
 	w := why.Of(f)
 	if unread != nil {
 		w.Because = append(w.Because, "its failed runs cannot be read now: "+unread.Error())

@@ -57,5 +57,5 @@ func (s *pauses) decide(ctx context.Context, action string, b task.BizType, row 
 		return api.BizType{}, err
 	}
 	s.Record(ctx, store.AuditEntry{Actor: row.Actor, Action: action, Target: b.Name, Detail: detail})
-	return s.cfg.Load(ctx, b), nil
+	return s.cfg.Status.LoadOf(ctx, b), nil
 }

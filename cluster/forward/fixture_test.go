@@ -142,7 +142,7 @@ func (c *fleet) node(name string) *node {
 		}),
 		Cluster: n.forward, Now: time.Now,
 	})
-	handler := rest.New(rest.Config{Center: n.service, Tokens: func() []string { return []string{token} }, Peers: proof})
+	handler := rest.New(rest.Config{Center: n.service, Status: started{}, Tokens: func() []string { return []string{token} }, Peers: proof})
 	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.requests.Add(1)
 		handler.ServeHTTP(w, r)
@@ -276,3 +276,8 @@ func serve(t *testing.T, answer http.HandlerFunc) *server {
 	t.Cleanup(s.Close)
 	return s
 }
+
+// started is the rest.Status of a node that takes requests.
+type started struct{ rest.Status }
+
+func (started) Waiting() string { return "" }

@@ -56,14 +56,14 @@ func newFake(t testing.TB, types ...task.BizType) *fake {
 	require.NoError(t, err)
 	f := &fake{log: &bytes.Buffer{}, tokens: []string{"another-token-0123", token}, center: &center{types: list}}
 	stored := fakecenter.OnStore(t, types, func(cfg *intake.Config) {
-		cfg.Decisions, cfg.Load = f.center, func(context.Context, task.BizType) api.BizType { return api.BizType{} }
+		cfg.Decisions = f.center
 	})
 	f.desk, f.store = stored.Service, stored.Store
 	f.Console = console.New(console.Config{
 		Node: "n1", Center: f.desk, Status: f.center, Tokens: f.known, Now: f.time,
 		Logger: slog.New(slog.NewTextHandler(f.log, nil)),
 	})
-	f.api = rest.New(rest.Config{Center: f.desk, Console: f.Console, Tokens: f.known})
+	f.api = rest.New(rest.Config{Center: f.desk, Status: started{}, Console: f.Console, Tokens: f.known})
 	f.cookie = console.SessionOf(token, time.Now().Add(time.Hour))
 	return f
 }
@@ -277,3 +277,8 @@ func escape(text string) string { return url.QueryEscape(text) }
 func entry(text string) store.AuditEntry {
 	return store.AuditEntry{Actor: text[:60], Action: "pause", Target: text, Detail: text}
 }
+
+// started is the rest.Status of a node that takes requests.
+type started struct{ rest.Status }
+
+func (started) Waiting() string { return "" }

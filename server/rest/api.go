@@ -28,6 +28,9 @@ type Status interface {
 	BizTypes(ctx context.Context) ([]api.BizType, error)
 	Ready(ctx context.Context) api.Readiness
 	Pulse(ctx context.Context) api.Pulse
+	// Waiting names what the start of the node waits for; "" when it takes requests. Until then all routes but /healthz,
+	// /readyz and /metrics answer 503.
+	Waiting() string
 }
 
 // Nodes answers the other nodes of the cluster.
@@ -70,9 +73,6 @@ type Config struct {
 	// Logger gets panics and internal errors, and each request at debug level.
 	// Defaults to none.
 	Logger *slog.Logger
-	// Waiting names what the start of the node waits for; "" when it takes requests. Until then all routes but /healthz,
-	// /readyz and /metrics answer 503. Defaults to nothing.
-	Waiting func() string
 	// Version is shown in the documentation. Defaults to "dev".
 	Version string
 	// MaxBody is the largest body in bytes, that of a batch; a larger one is answered
@@ -94,9 +94,7 @@ func (c Config) WithDefaults() Config {
 	if c.Tokens == nil {
 		c.Tokens = func() []string { return nil }
 	}
-	if c.Observer == nil {
-		c.Observer = noObserver{}
-	}
+	c.Observer = cmp.Or[Observer](c.Observer, noObserver{})
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Peers = cmp.Or(c.Peers, peerproof.New("", nil))
 	c.Version = cmp.Or(c.Version, "dev")
@@ -142,8 +140,6 @@ func New(cfg Config) http.Handler {
 		h = noDomain(h)
 	}
 	h = a.checkPeers(h)
-	if cfg.Waiting != nil {
-		h = whileWaiting(h, cfg.Waiting)
-	}
+	h = whileWaiting(h, cfg.Status)
 	return &guard{next: h, log: cfg.Logger, observer: cfg.Observer, routes: a.router.routes}
 }

@@ -65,6 +65,7 @@ func (calm) Pulse(context.Context) api.Pulse {
 	return api.Pulse{Node: "n1", Ready: true, Degraded: []string{}, Minutes: []api.PulseMinute{}, BizTypes: []api.PulseType{}, Databases: []api.PulseServer{}, Clocks: []api.PulseClock{}}
 }
 
+func (calm) Waiting() string { return "" }
 func (calm) Ready(context.Context) api.Readiness {
 	return api.Readiness{Ready: true, Degraded: []string{}}
 }

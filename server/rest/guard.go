@@ -62,12 +62,12 @@ func countLines(h http.Header) (n int) {
 }
 
 // whileWaiting answers 503 until the node takes requests. Health and metrics are answered from the beginning.
-func whileWaiting(next http.Handler, waiting func() string) http.Handler {
+func whileWaiting(next http.Handler, s Status) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/healthz", "/readyz", "/metrics":
 		default:
-			if what := waiting(); what != "" {
+			if what := s.Waiting(); what != "" {
 				p := newProblem(http.StatusServiceUnavailable, "this node does not take requests yet: it waits for "+what+"; see /readyz")
 				p.headers = retryAfter
 				writeProblem(w, p)

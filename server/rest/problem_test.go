@@ -62,7 +62,7 @@ func newFakeCenter(t testing.TB) *fakecenter.Center {
 
 // newFake is the API over a fake desk.
 func newFake(d *fakecenter.Center, with ...func(*rest.Config)) http.Handler {
-	cfg := rest.Config{Center: d, Status: failing{d}, Nodes: &exchanged{}}
+	cfg := rest.Config{Center: d, Status: failing{d: d}, Nodes: &exchanged{}}
 	for _, w := range with {
 		w(&cfg)
 	}
@@ -70,7 +70,10 @@ func newFake(d *fakecenter.Center, with ...func(*rest.Config)) http.Handler {
 }
 
 // failing is a status that fails as the desk does.
-type failing struct{ d *fakecenter.Center }
+type failing struct {
+	calm
+	d *fakecenter.Center
+}
 
 func (f failing) Cluster(ctx context.Context) (api.Cluster, error) {
 	return api.Cluster{}, f.d.Cancel(ctx, 1)
@@ -79,8 +82,6 @@ func (f failing) Cluster(ctx context.Context) (api.Cluster, error) {
 func (f failing) BizTypes(ctx context.Context) ([]api.BizType, error) {
 	return nil, f.d.Cancel(ctx, 1)
 }
-
-func (f failing) Pulse(ctx context.Context) api.Pulse { return calm{}.Pulse(ctx) }
 
 func (f failing) Ready(context.Context) api.Readiness {
 	return api.Readiness{Degraded: []string{"database 3 does not answer"}, Reasons: []string{"database_down of database 3"}}
