@@ -29,7 +29,7 @@
 //	lines cluster 4250
 //	lines cmd 4750
 //	lines configs 2550
-//	lines intake 3700
+//	lines intake 3750
 //	lines internal 2900
 //	lines migrations 1300
 //	lines processor 1300
@@ -40,7 +40,7 @@
 //	lines sharding 250
 //	lines store 6300
 //	lines task 600
-//	lines worker 3000
+//	lines worker 2950
 //	lines . 100
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.

@@ -225,7 +225,7 @@ func (a *App) settings(cfg configs.Config, b configs.BizType) (any, error) {
 			Dial: a.opts.outside.Dial}, nil
 	case configs.ProcessorKafka:
 		c, err := a.kafkaCluster(cfg, b.Kafka.Cluster)
-		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Produced: a.metrics.Produced}, err
+		return kafka.Config{Cluster: c, Topic: b.Kafka.Topic, Key: kafka.Key(b.Kafka.Key), Observer: a.metrics}, err
 	}
 	return nil, nil
 }
@@ -271,7 +271,7 @@ func (a *App) buildTracing() error {
 	}
 	var err error
 	a.spans, err = otlp.New(otlp.Config{
-		Address: a.cfg.Tracing.OTLP, Node: a.node, Version: a.opts.version, Dropped: a.metrics.SpansDropped, Dial: a.opts.outside.Dial,
+		Address: a.cfg.Tracing.OTLP, Node: a.node, Version: a.opts.version, Observer: a.metrics, Dial: a.opts.outside.Dial,
 		Logger: a.component("tracing"),
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func (s status) paused(bizType uint64) *api.Pause {
 
 func (a *App) newOperations(owned owners) *bulk.Runner {
 	return bulk.New(bulk.Config{
-		Store: a.store, Databases: a.layout.Databases, Any: a.control.OperationRuns, Ownership: owned,
-		Undo: a.service.UndoTasks, Dispatch: a.dispatcher, Now: a.clock.Now, Logger: a.component("operations"),
+		Store: a.store, Databases: a.layout.Databases, Control: a.control, Ownership: owned,
+		Undoer: a.service, Dispatch: a.dispatcher, Now: a.clock.Now, Logger: a.component("operations"),
 	})
 }

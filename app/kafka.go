@@ -29,7 +29,7 @@ func (a *App) buildReaders() error {
 		cfg := intakekafka.Config{
 			Name: n.Name, Cluster: c, Topic: n.Topic, Group: n.Group, Rate: n.Rate, FailureTopic: n.FailureTopic,
 			Service: a.service, Body: rest.ReadSubmit, Logger: a.component("intake"),
-			Refused: func(name string) { a.metrics.IntakeRefused(name, 1) },
+			Observer: a.metrics,
 		}
 		if n.Lane == configs.LaneSlow {
 			cfg.SlowAfter = a.cfg.Store.SlowAfter

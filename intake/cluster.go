@@ -22,7 +22,7 @@ type Cluster interface {
 	Undelivered(node string, question uint64) func() bool
 }
 
-// Terms knows the partitions of this node.
+// Terms has the partitions of this node.
 type Terms interface {
 	// Term is 0 while another node owns the partition. Otherwise it is a number that changes each time the
 	// partition comes back to this node.

@@ -31,16 +31,22 @@ type Dispatcher interface {
 	Moved(changes ...dispatch.Change) (queued int)
 }
 
+// Control reports whether there may be an operation that runs; see pause.Control. Only then the Store is asked.
+type Control interface{ OperationRuns() bool }
+
+// Undoer takes back those of the tasks that are in partitions of this node; see intake.Service.
+type Undoer interface {
+	UndoTasks(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
+}
+
 // Config configures a Runner.
 type Config struct {
 	Store     Store
 	Databases int
-	// Any reports whether there may be an operation that runs. Only then the Store is asked.
-	Any func() bool
+	Control   Control
 	// Ownership has the partitions of this node. The owner of partition 0 runs operations.
 	Ownership dispatch.Ownership
-	// Undo takes back those of the tasks that are in partitions of this node.
-	Undo func(ctx context.Context, database int, o *store.Operation, tasks []store.OperationTask) error
+	Undoer    Undoer
 	// Dispatch receives the tasks that may have changed.
 	Dispatch Dispatcher
 	Now      func() time.Time
@@ -79,7 +85,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		// A long tick counts as two at most, because the rate is a limit: the rest is not caught up with.
 		passed := min(now.Sub(last), 2*tick)
 		last = now
-		if r.cfg.Any() {
+		if r.cfg.Control.OperationRuns() {
 			r.round(ctx, passed)
 		} else {
 			r.owed, r.places = nil, nil
@@ -129,7 +135,7 @@ func (r *Runner) undo(ctx context.Context, o *store.Operation, at place) place {
 			list, err := r.cfg.Store.OperationTasks(ctx, d, o.Undoes, at.after, undoBatch)
 			if err == nil && len(list) > 0 {
 				at.after = list[len(list)-1].JobID
-				err = r.cfg.Undo(ctx, d, o, list)
+				err = r.cfg.Undoer.UndoTasks(ctx, d, o, list)
 			} else if err == nil && r.cfg.Ownership.Owns(0) {
 				err = r.cfg.Store.EndUndo(ctx, d, o) // tasks of other nodes may be left
 			}
@@ -157,7 +163,8 @@ func (r *Runner) advance(ctx context.Context, o *store.Operation, owed float64) 
 		if o.Limit > 0 && d > 0 && o.Parts[d-1].State != store.OperationDone {
 			break
 		}
-		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Ownership.Owns(0) && ctx.Err() == nil && time.Since(began) < tick {
+		for (owed >= 1 || o.Left(1) < 1) && o.Runs(d) && r.cfg.Store.Writable(d) && r.cfg.Ownership.Owns(0) && ctx.Err() == nil &&
+			time.Since(began) < tick {
 			jobIDs, err := r.cfg.Store.OperationStep(ctx, d, o, int(min(owed, store.MaxOperationStep)))
 			if err != nil {
 				if ctx.Err() == nil {

@@ -133,6 +133,9 @@ func start(t *testing.T, d *databases) *node {
 	return n
 }
 
+// OperationRuns makes the node a bulk.Control.
+func (n *node) OperationRuns() bool { return true }
+
 // Owns makes the node a dispatch.Ownership.
 func (n *node) Owns(int) bool { return n.owns.Load() }
 
@@ -143,9 +146,7 @@ func (n *node) Moved(changes ...dispatch.Change) int {
 }
 
 func (n *node) run(t *testing.T, cfg bulk.Config) {
-	if cfg.Any == nil {
-		cfg.Any = func() bool { return true }
-	}
+	cfg.Control = n
 	r := bulk.New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	n.kill = cancel
@@ -332,18 +333,26 @@ func (c *changed) own(t *testing.T, mine func(jobID uint64) bool) *node {
 	n.run(t, bulk.Config{
 		Store: c, Databases: len(c.left), Ownership: n, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		Dispatch: n,
-		Undo: func(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
-			c.change(func() {
-				for _, one := range tasks {
-					if mine(one.JobID) {
-						delete(c.left[database], one.JobID)
-					}
-				}
-			})
-			return nil
-		},
+		Undoer:   undoer{c, mine},
 	})
 	return n
+}
+
+// undoer is a bulk.Undoer that takes back the tasks that mine names.
+type undoer struct {
+	*changed
+	mine func(jobID uint64) bool
+}
+
+func (u undoer) UndoTasks(_ context.Context, database int, _ *store.Operation, tasks []store.OperationTask) error {
+	u.change(func() {
+		for _, one := range tasks {
+			if u.mine(one.JobID) {
+				delete(u.left[database], one.JobID)
+			}
+		}
+	})
+	return nil
 }
 
 // Each node takes back its own tasks, a thousand of them a second at most, and a redrive keeps its rate beside that. While

@@ -2,6 +2,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,13 +43,22 @@ const (
 	DedupKey Key = "dedup_key" // none: the record has no key
 )
 
+// Observer receives the time that the brokers of a cluster took to acknowledge a record.
+type Observer interface {
+	Produced(cluster string, took time.Duration)
+}
+
+type noObserver struct{}
+
+func (noObserver) Produced(string, time.Duration) {}
+
 // Config says where to write.
 type Config struct {
 	Cluster Cluster
 	Topic   string // it must exist
 	Key     Key
-	// Produced receives the time that the brokers took to acknowledge a record. Defaults to nothing.
-	Produced func(cluster string, took time.Duration)
+	// Observer defaults to none.
+	Observer Observer
 }
 
 // Processor writes a task as a record: its attribute as the value, and headers that say which task it is. A task is
@@ -64,9 +74,7 @@ type Processor struct {
 
 // New makes the Kafka processor of a business type. It connects with the first task.
 func New(b task.BizType, cfg Config) (*Processor, error) {
-	if cfg.Produced == nil {
-		cfg.Produced = func(string, time.Duration) {}
-	}
+	cfg.Observer = cmp.Or[Observer](cfg.Observer, noObserver{})
 	options, err := cfg.Cluster.Options()
 	if err != nil {
 		return nil, err
@@ -142,7 +150,7 @@ func (p *Processor) ProcessBatch(ctx context.Context, tasks []task.Task) []error
 	for i := range tasks {
 		p.client.Produce(ctx, p.record(&tasks[i]), func(_ *kgo.Record, err error) {
 			if err == nil {
-				p.cfg.Produced(p.cfg.Cluster.Name, time.Since(began))
+				p.cfg.Observer.Produced(p.cfg.Cluster.Name, time.Since(began))
 			}
 			b.end(i, err)
 		})

@@ -65,14 +65,19 @@ func consume(t *testing.T, c *kfake.Cluster, n int) (records []*kgo.Record) {
 	return records
 }
 
+// observer is a kafka.Observer of the clusters.
+type observer func(cluster string)
+
+func (o observer) Produced(cluster string, _ time.Duration) { o(cluster) }
+
 func TestRecord(t *testing.T) {
 	for key, want := range map[kafka.Key]string{kafka.BizID: "42", kafka.JobID: "413351953711104", kafka.DedupKey: "k-413351953711104", "": "42"} {
 		c := brokers(t)
 		told := 0
-		p := open(t, kafka.Config{Cluster: kafka.Cluster{Brokers: c.ListenAddrs()}, Key: key, Produced: func(cluster string, _ time.Duration) {
+		p := open(t, kafka.Config{Cluster: kafka.Cluster{Brokers: c.ListenAddrs()}, Key: key, Observer: observer(func(cluster string) {
 			require.Equal(t, "main", cluster)
 			told++
-		}})
+		})})
 		require.NoError(t, p.Process(t.Context(), order(413351953711104, 42)))
 		r := consume(t, c, 1)[0]
 		require.Equal(t, want, string(r.Key))

@@ -37,6 +37,13 @@ type Service interface {
 	Cancel(ctx context.Context, jobID uint64, opts ...api.ChangeOption) error
 }
 
+// Observer counts the refused records of an intake.
+type Observer interface{ IntakeRefused(name string, n int) }
+
+type noObserver struct{}
+
+func (noObserver) IntakeRefused(string, int) {}
+
 // Config says what to read.
 type Config struct {
 	Name    string // for messages and metrics
@@ -54,8 +61,8 @@ type Config struct {
 	Service Service
 	// Body reads the body of a submit, as POST /v1/tasks takes it. Its error is a task.FieldError.
 	Body func(value []byte) (api.Submit, error)
-	// Refused counts a refused record. Defaults to nothing.
-	Refused func(name string)
+	// Observer defaults to none.
+	Observer Observer
 	// Logger defaults to none.
 	Logger *slog.Logger
 }
@@ -83,9 +90,7 @@ type Reader struct {
 
 // New makes a Reader. It connects when it runs.
 func New(cfg Config) (*Reader, error) {
-	if cfg.Refused == nil {
-		cfg.Refused = func(string) {}
-	}
+	cfg.Observer = cmp.Or[Observer](cfg.Observer, noObserver{})
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	r := &Reader{cfg: cfg, partitions: make(map[int32]*partition), limiter: rate.NewLimiter(rate.Inf, 0)}
 	if cfg.Rate > 0 {
@@ -334,7 +339,7 @@ func (r *Reader) refuse(ctx context.Context, list []*entry) {
 			continue
 		}
 		e.settled = true
-		r.cfg.Refused(r.cfg.Name)
+		r.cfg.Observer.IntakeRefused(r.cfg.Name, 1)
 		if never {
 			r.logRefused(e, "failure_topic", r.cfg.FailureTopic, "failure", errs[i])
 		} else if r.cfg.FailureTopic == "" {

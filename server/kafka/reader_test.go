@@ -164,6 +164,11 @@ func (c *center) count() int {
 	return len(c.stored)
 }
 
+// observer is an intakekafka.Observer of the names.
+type observer func(name string)
+
+func (o observer) IntakeRefused(name string, _ int) { o(name) }
+
 // readBody reads what these tests write as a body.
 func readBody(value []byte) (api.Submit, error) {
 	var b struct {
@@ -349,7 +354,7 @@ func TestRecords(t *testing.T) {
 	}
 	var refused sync.Map
 	r, _ := read(t, c, s, func(cfg *intakekafka.Config) {
-		cfg.Refused = func(name string) { n, _ := refused.LoadOrStore(name, new(int)); *n.(*int)++ }
+		cfg.Observer = observer(func(name string) { n, _ := refused.LoadOrStore(name, new(int)); *n.(*int)++ })
 	})
 	list := refusedRecords(t, c, len(bad))
 	for i, b := range bad {
@@ -697,7 +702,7 @@ func TestManyRefusedRecords(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(writer(func(b []byte) { mu.Lock(); text.Write(b); mu.Unlock() }), nil))
 	logged := func() string { mu.Lock(); defer mu.Unlock(); return text.String() }
 	r, _ := read(t, c, s, func(cfg *intakekafka.Config) {
-		cfg.FailureTopic, cfg.Logger, cfg.Refused = "", log, func(string) { refused.Add(1) }
+		cfg.FailureTopic, cfg.Logger, cfg.Observer = "", log, observer(func(string) { refused.Add(1) })
 	})
 	settled(t, r, p, 0, 300)
 	require.EqualValues(t, 300, refused.Load())

@@ -21,15 +21,17 @@ import (
 	"github.com/timeoutcenter/toc/internal/outside"
 )
 
+// Observer counts spans that were dropped, for the metrics.
+type Observer interface{ SpansDropped(n int) }
+
 // Config is the configuration of an Exporter.
 type Config struct {
 	// Address is the collector's: an http or https URL to which /v1/traces is added, or host:port. A user and password in
 	// it are sent as basic authentication.
-	Address string
-	Node    string // service.instance.id
-	Version string // service.version
-	// Dropped is called when n spans were dropped.
-	Dropped func(n int)
+	Address  string
+	Node     string // service.instance.id
+	Version  string // service.version
+	Observer Observer
 	// Flush is how long the export of what is left may take when the process stops. Defaults to two seconds.
 	Flush  time.Duration
 	Dial   outside.Dial // makes the connections; nil: that of package net
@@ -103,7 +105,7 @@ func (q *queued) OnEnd(s sdk.ReadOnlySpan) {
 	case q.queue <- s:
 	default:
 		q.full.Add(1)
-		q.cfg.Dropped(1)
+		q.cfg.Observer.SpansDropped(1)
 	}
 }
 
@@ -129,7 +131,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 		e.export(exporting, e.nextBatch(ctx))
 	}
 	if left := len(e.queue); left > 0 {
-		e.cfg.Dropped(left)
+		e.cfg.Observer.SpansDropped(left)
 		e.cfg.Logger.Warn("spans are dropped: the collector did not take them before the stop", "spans", left)
 	}
 	return e.exporter.Shutdown(exporting)
@@ -177,7 +179,7 @@ func (e *Exporter) export(ctx context.Context, batch []sdk.ReadOnlySpan) {
 	dropped, err := e.full.Swap(0), e.exporter.ExportSpans(ctx, batch)
 	if err != nil {
 		dropped += int64(len(batch))
-		e.cfg.Dropped(len(batch))
+		e.cfg.Observer.SpansDropped(len(batch))
 	} else if dropped > 0 {
 		err = errFull
 	}

@@ -39,6 +39,9 @@ type exporter struct {
 	stop    func() // waits until Run has returned
 }
 
+// SpansDropped makes the exporter its own otlp.Observer.
+func (e *exporter) SpansDropped(n int) { e.dropped.Add(int64(n)) }
+
 type safeBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -64,7 +67,7 @@ func startFor(t *testing.T, address string, flush time.Duration) *exporter {
 	e := &exporter{}
 	var err error
 	e.Exporter, err = otlp.New(otlp.Config{
-		Address: address, Flush: flush, Node: "node-1", Version: "v1", Dropped: func(n int) { e.dropped.Add(int64(n)) },
+		Address: address, Flush: flush, Node: "node-1", Version: "v1", Observer: e,
 		Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
 	})
 	require.NoError(t, err)

@@ -49,6 +49,9 @@ type bubble struct {
 	dropped  atomic.Int64
 }
 
+// SpansDropped makes the bubble an Observer.
+func (b *bubble) SpansDropped(n int) { b.dropped.Add(int64(n)) }
+
 const collectorAt = "example.com:443"
 
 // inNetwork runs a test in a bubble for each protocol.
@@ -59,7 +62,7 @@ func inNetwork(t *testing.T, f func(*bubble)) {
 				b := &bubble{T: t, protocol: protocol}
 				url, stopCollector := b.Serve(t, collectorAt, protocol, &b.old)
 				defer stopCollector()
-				e, err := New(Config{Address: url, Dropped: func(n int) { b.dropped.Add(int64(n)) }, Logger: slog.New(slog.DiscardHandler)})
+				e, err := New(Config{Address: url, Observer: b, Logger: slog.New(slog.DiscardHandler)})
 				require.NoError(t, err)
 				c, err := newClient(url, nil)
 				require.NoError(t, err)
