@@ -257,7 +257,7 @@ func laneList(built map[uint64]builtLane) []*worker.Lane {
 }
 
 func (a *App) newLimits(owned owners) *limits.Limits {
-	cfg := limits.Config{Partitions: a.layout.Partitions, Ownership: owned, Now: time.Now}
+	cfg := limits.Config{Partitions: a.layout.Partitions, Ownership: owned}
 	if a.cfg.Cluster.Provider == configs.ProviderConsul {
 		cfg.Gap = a.cfg.Cluster.Consul.TTL
 	}

@@ -17,7 +17,7 @@ func (ownsAll) TakenUncleanly(int) (at time.Time, _ bool) { return at, false }
 
 // A node that stops gives back what another one has lent in an answer that did not arrive: else that one would miss it for the type's time-out.
 func TestALostLoanIsGivenBack(t *testing.T) {
-	lender := limits.New(limits.Config{Partitions: 1, Ownership: ownsAll{}, Now: time.Now})
+	lender := limits.New(limits.Config{Partitions: 1, Ownership: ownsAll{}})
 	lender.SetTypes([]task.BizType{{ID: 1, Name: "a", MaxRunning: 1, Timeout: time.Minute}})
 	take := func() int {
 		n, _, _ := lender.Of(1).Take(1, 1, false)

@@ -28,7 +28,7 @@ func reloaded(t *testing.T, b task.BizType, f func(t *testing.T, r *rig, l *limi
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, start: time.Now().UTC(), rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1}
-		l := limits.New(limits.Config{Partitions: 4, Ownership: r, Now: time.Now})
+		l := limits.New(limits.Config{Partitions: 4, Ownership: r})
 		l.SetTypes([]task.BizType{b})
 		r.Queue = queue.New(queue.Config{Capacity: 1000, Partitions: 4, Ownership: r, Limits: l, StaleAfter: time.Hour})
 		r.orders = r.AddType(b)

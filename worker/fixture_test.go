@@ -503,7 +503,7 @@ func bubbleOf(t *testing.T, lanesOf func() []*worker.Lane, f func(t *testing.T, 
 			lanes: make(chan []*worker.Lane),
 		}
 		r.term.Store(1)
-		r.limits = limits.New(limits.Config{Partitions: layout.Partitions, Ownership: (*ownership)(r), Gap: time.Second, Now: time.Now})
+		r.limits = limits.New(limits.Config{Partitions: layout.Partitions, Ownership: (*ownership)(r), Gap: time.Second})
 		r.queue = queue.New(queue.Config{
 			Partitions: layout.Partitions, Capacity: 1000, Ownership: (*ownership)(r), Limits: r.limits,
 		})

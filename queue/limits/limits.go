@@ -45,8 +45,6 @@ type Config struct {
 	// Gap is about how long the partitions of a node that was killed have no owner; 0: this is the only node. The
 	// runs of a node that is only cut off continue up to their time-out: until then its permits are not used.
 	Gap time.Duration
-	// Now is monotonic: no step of the wall clock makes or holds back starts.
-	Now func() time.Time
 }
 
 // Limits are the limits of this node's business types. It is safe for concurrent use.
@@ -81,9 +79,9 @@ func (l *Limits) SetSilent(silent bool) {
 	defer l.mu.Unlock()
 	switch {
 	case silent && l.silent.IsZero():
-		l.silent = l.cfg.Now()
+		l.silent = time.Now()
 	case !silent && !l.silent.IsZero():
-		now := l.cfg.Now()
+		now := time.Now()
 		l.makesUp, l.silent = now.Add(min(now.Sub(l.silent), 2*l.cfg.Gap)), time.Time{}
 	}
 }
@@ -238,7 +236,7 @@ func (l *Limits) Withholds(partition int) bool {
 	if l == nil {
 		return false
 	}
-	now := l.cfg.Now()
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.known) == 0 {
@@ -308,7 +306,7 @@ func (b *bucket) refuse(now time.Time, waiting int) time.Duration {
 // Take takes leave for the start of up to most of waiting tasks, and returns for how many. late says that they belong to
 // the backlog. If none may start, it returns the limit and how long to wait.
 func (t *Type) Take(most, waiting int, late bool) (n int, by Kind, wait time.Duration) {
-	now := t.limits.cfg.Now()
+	now := time.Now()
 	t.limits.mu.Lock()
 	defer t.limits.mu.Unlock()
 	t.update(now)
@@ -371,7 +369,7 @@ func (l *Limits) Settled() bool {
 	if l == nil {
 		return true
 	}
-	now := l.cfg.Now()
+	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.known) == 0 {
@@ -393,7 +391,7 @@ func (l *Limits) Throttled(bizType uint64) (counts map[Kind]uint64, now Kind) {
 	if t == nil {
 		return counts, ""
 	}
-	at := l.cfg.Now()
+	at := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, short := range map[Kind]time.Time{Running: t.short, Rate: t.rate.short, CatchUp: t.catchUp.short} {
