@@ -148,6 +148,7 @@ func (h *host) Drain(ctx context.Context, partitions []int, idle func(partition 
 		lost[p] = true
 	}
 	h.queue.DropPartitions(func(p int) bool { return lost[p] })
+	h.runner.Hurry()
 	var wg sync.WaitGroup
 	for _, p := range partitions {
 		wg.Go(func() {

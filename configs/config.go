@@ -250,7 +250,7 @@ type Scan struct {
 // Queue configures the queue in memory, between the engines and the processors.
 type Queue struct {
 	// Capacity is the largest number of tasks of one business type that a node holds in
-	// memory: 1 or more. Defaults to 10000.
+	// memory: 1 or more. Defaults to 20000.
 	Capacity int `yaml:"capacity"`
 }
 

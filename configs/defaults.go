@@ -50,7 +50,7 @@ func base() Config {
 			OutageAfter: 5 * time.Second,
 		},
 		Scan:     Scan{Schedule: "@every 10s", Lookahead: 10 * time.Second, Batch: 500},
-		Queue:    Queue{Capacity: 10000},
+		Queue:    Queue{Capacity: 20000},
 		Clock:    Clock{MaxSkew: 500 * time.Millisecond},
 		Shutdown: Shutdown{Drain: 30 * time.Second},
 		Intake:   []Intake{},

@@ -108,6 +108,6 @@ func ExampleDiff() {
 		fmt.Println("at once:", line)
 	}
 	// Output:
-	// at the next start: queue.capacity: 10000 -> 500
+	// at the next start: queue.capacity: 20000 -> 500
 	// at once: order_close.workers: 64 -> 8
 }

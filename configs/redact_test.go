@@ -73,7 +73,7 @@ func TestDiff(t *testing.T) {
 		"cluster.consul.token:  -> ***",
 		"redis.addrs: [embedded] -> [redis://:xxxxx@r:6379]",
 		"redis.password:  -> ***",
-		"queue.capacity: 10000 -> 5",
+		"queue.capacity: 20000 -> 5",
 		"tracing.otlp:  -> https://u:xxxxx@h/otlp/***",
 	}, Diff(withName(Default(), "n"), changed))
 

@@ -19,6 +19,10 @@ type bizQueue struct {
 	checking int
 	rereads  int // entries that were due and too old to start: their rows are being read again
 	running  int
+	ended    int // of those, runs that have ended, and whose outcomes are not durable
+
+	checkUntil time.Time // the rows of tasks that are due by then are being returned to be read again; zero: none are
+	checksFar  bool      // they are read again long before their time, because many tasks are due
 
 	retryCalls    int          // calls of Take whose tasks, run before, have not all ended
 	maxRetryCalls int          // 0: no limit
@@ -127,7 +131,7 @@ func (q *Queue) adoptRuns(b *bizQueue) {
 	var before []*bizQueue
 	n := 0
 	for _, e := range q.entries {
-		if e.state == running && e.Task.BizType == b.bizType && e.class != expired && e.bizQueue.limit == nil {
+		if e.state == running && !e.isFree && e.Task.BizType == b.bizType && e.class != expired && e.bizQueue.limit == nil {
 			before = append(before, e.bizQueue)
 			n++
 		}

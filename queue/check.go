@@ -21,28 +21,56 @@ func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 	}
 }
 
+// While many tasks are due, the rows of a table are read together: of all tasks that are due within farAhead.
+const (
+	denseChecks = 500 // tasks that are due within a second are many
+	farAhead    = 950 * time.Millisecond
+	maxChecks   = 1000 // that are returned at a time
+)
+
 func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait = -1
 	now := q.cfg.Now()
-	soon := now.Add(q.cfg.CheckAhead)
 	for _, b := range q.bizQueues {
-		for len(b.waiting) > 0 {
-			e := b.waiting[0]
-			if e.runAt.After(soon) {
-				if d := e.runAt.Sub(soon); wait < 0 || d < wait {
-					wait = d
-				}
-				break
+		if b.checkUntil.IsZero() && b.isCheckDue(now, q.cfg.CheckAhead) {
+			b.checksFar = b.waiting.count(now.Add(time.Second), denseChecks) == denseChecks
+			b.checkUntil = now.Add(2 * q.cfg.CheckAhead)
+			if b.checksFar {
+				b.checkUntil = now.Add(farAhead)
 			}
+		}
+		for len(b.waiting) > 0 && len(list) < maxChecks && !b.waiting[0].runAt.After(b.checkUntil) {
+			e := b.waiting[0]
 			b.removeWaiting(e)
 			e.state, e.checkBegan = checking, now // a read from now on is at most this old
 			b.checking++
 			list = append(list, e)
 		}
+		if len(list) == maxChecks {
+			break
+		}
+		b.checkUntil = time.Time{}
+		if len(b.waiting) > 0 {
+			if d := b.waiting[0].runAt.Sub(now) - b.checkAhead(q.cfg.CheckAhead); wait < 0 || d < wait {
+				wait = max(0, d)
+			}
+		}
 	}
 	return list, wait
+}
+
+// checkAhead is how long before its time the next row is read again, at the latest.
+func (b *bizQueue) checkAhead(least time.Duration) time.Duration {
+	if b.checksFar {
+		return 4 * least // a database that stalls for a moment delays no task
+	}
+	return least
+}
+
+func (b *bizQueue) isCheckDue(now time.Time, least time.Duration) bool {
+	return len(b.waiting) > 0 && b.waiting[0].runAt.Sub(now) <= b.checkAhead(least)
 }
 
 // ApplyChecks updates entries of NextChecks with their rows. An entry leaves the queue if its task is not
@@ -81,7 +109,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 		switch {
 		case row.ActionTime.After(now):
 			e.runAt = row.ActionTime
-			if row.ActionTime.Sub(now) > 2*q.cfg.CheckAhead {
+			if row.ActionTime.Sub(now) > q.cfg.StaleAfter/2 {
 				e.state = waiting
 			}
 		case e.runAt.After(now): // moved to an earlier time

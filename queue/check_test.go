@@ -18,17 +18,63 @@ const ahead = 50 * time.Millisecond // the default CheckAhead
 
 func TestAWaitingRowIsCheckedRightBeforeItsTime(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
-		r.read(r.order(1, 3*time.Second), r.order(2, 3*time.Second+time.Millisecond), r.mail(3, time.Second))
+		r.read(r.order(1, 3*time.Second), r.order(2, 3*time.Second+ahead), r.order(4, 3*time.Second+ahead+time.Millisecond), r.mail(3, time.Second))
 		for _, want := range []struct {
-			id uint64
-			at time.Duration
-		}{{3, time.Second - ahead}, {1, 3*time.Second - ahead}, {2, 3*time.Second + time.Millisecond - ahead}} {
+			ids []uint64
+			at  time.Duration
+		}{{[]uint64{3}, time.Second - ahead}, {[]uint64{1, 2}, 3*time.Second - ahead}, {[]uint64{4}, 3*time.Second + time.Millisecond}} {
 			list, err := r.NextChecks(t.Context())
 			require.NoError(t, err)
-			require.Len(t, list, 1)
-			require.Equal(t, want.id, list[0].ID())
+			var ids []uint64
+			for _, e := range list {
+				ids = append(ids, e.ID())
+			}
+			require.Equal(t, want.ids, ids, "they share a read")
 			require.Equal(t, want.at, time.Since(r.start))
 		}
+	})
+}
+
+// While many tasks are due, the rows of all that are due within 950 ms are read at once, the next of them 200 ms before its time.
+func TestManyRowsAreCheckedTogether(t *testing.T) {
+	bubble(t, 10_000, func(t *testing.T, r *rig) {
+		for i := range 8000 { // 2,000 a second
+			r.read(r.order(uint64(i+1), 2*time.Second+time.Duration(i)*time.Millisecond/2))
+		}
+		var sizes []int
+		last := r.start
+		for n := 0; n < 8000; {
+			list, err := r.NextChecks(t.Context())
+			require.NoError(t, err)
+			rows := make(map[uint64]task.Task, len(list))
+			for _, e := range list {
+				rows[e.ID()] = e.Task
+				require.LessOrEqual(t, time.Until(e.Task.ActionTime), 950*time.Millisecond)
+			}
+			if n += len(list); time.Now().Equal(last) {
+				sizes[len(sizes)-1] += len(list)
+			} else {
+				sizes = append(sizes, len(list))
+			}
+			last = time.Now()
+			r.ApplyChecks(list, rows)
+			require.LessOrEqual(t, len(list), 1000, "the lock is not held for long")
+		}
+		require.Equal(t, []int{1801, 1501, 1501, 1501, 1501, 101, 94}, sizes)
+	})
+}
+
+func TestARunThatHasEndedIsTheLast(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.read(r.order(1, 0), r.order(2, 0), r.order(3, time.Second))
+		first, second := r.due(r.orders, 1)[0], r.due(r.orders, 1)[0]
+		require.False(t, r.RunsEnded(first))
+		require.False(t, r.RunsEnded(second), "another waits")
+		third := r.hold(3)
+		third.Remove()
+		r.read(r.order(4, 0))
+		fourth := r.due(r.orders, 1)[0]
+		require.True(t, r.RunsEnded(fourth), "the outcomes of all are waited for")
 	})
 }
 
@@ -110,7 +156,7 @@ func TestChecksThatHangDoNotStopTheOthers(t *testing.T) {
 		}
 		fine := r.order(1, -time.Second)
 		r.read(fine)
-		r.after(2 * time.Second) // all are stale
+		r.after(3 * time.Second) // all are stale
 		go func() {
 			for {
 				list, err := r.NextChecks(t.Context())
@@ -230,8 +276,8 @@ func TestChecksSurviveWhateverHappensMeanwhile(t *testing.T) {
 func TestARowThatBecameOldWhileItWaitedForAWorkerIsCheckedAgain(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0), r.order(3, 0))
-		r.after(time.Second)
-		require.Equal(t, uint64(1), r.due(r.orders, 1)[0].ID(), "one second is not too old")
+		r.after(2 * time.Second)
+		require.Equal(t, uint64(1), r.due(r.orders, 1)[0].ID(), "two seconds are not too old")
 		r.after(time.Millisecond)
 		require.Empty(t, r.ids(r.orders))
 		list := r.checks()
@@ -247,7 +293,7 @@ func TestARowThatBecameOldWhileItWaitedForAWorkerIsCheckedAgain(t *testing.T) {
 func TestACheckedTaskKeepsItsTurn(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0))
-		r.after(2 * time.Second)
+		r.after(3 * time.Second)
 		require.Empty(t, r.ids(r.orders))
 		list := r.checks()
 		r.read(r.order(3, -time.Hour))
@@ -445,7 +491,7 @@ func TestTakeDueWaitsForRowsThatAreReadAgain(t *testing.T) {
 			for _, id := range ids {
 				r.read(r.order(id, -time.Second))
 			}
-			r.after(2 * time.Second)
+			r.after(3 * time.Second)
 		}
 		is := func(n int, took time.Duration) {
 			t.Helper()

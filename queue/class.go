@@ -153,6 +153,7 @@ func (t *taking) start(e *Entry) {
 		e.retryCall = t.retryCall
 	}
 	e.state, e.startedAt, e.takenAt = running, t.now, t.now
+	e.isFree = false
 	t.running++
 	t.max--
 }
@@ -166,9 +167,12 @@ func (t *taking) end() {
 	}
 }
 
-// ended records that a running task has ended.
-func (b *bizQueue) ended(e *Entry) {
-	b.running--
+// free lets another task run in the place of one whose run has ended.
+func (b *bizQueue) free(e *Entry) {
+	if e.isFree {
+		return
+	}
+	e.isFree = true
 	if b.limit != nil && e.class != expired {
 		b.limit.End()
 		b.wakeLeaders()

@@ -6,6 +6,21 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
+// RunsEnded lets other tasks run in the place of runs that have ended, before their outcomes are durable. It reports whether a
+// business type has nothing else in the queue.
+func (q *Queue) RunsEnded(entries ...*Entry) (isLast bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, e := range entries {
+		b := e.bizQueue
+		b.free(e)
+		e.hasEnded = true
+		b.ended++
+		isLast = isLast || b.ended == b.size()
+	}
+	return isLast
+}
+
 // Done ends the run of an entry whose outcome is durable, and calls its receipt. row is the task as it is in
 // the store now. If requeue is true and the task is to run again, it goes back into the queue.
 func (q *Queue) Done(e *Entry, row task.Task, requeue bool) {
@@ -41,7 +56,8 @@ func (q *Queue) PutBack(e *Entry) {
 		q.remove(e)
 		back = released{e}
 	} else {
-		b.ended(e)
+		b.running--
+		b.free(e)
 		e.retryCall, e.state = nil, ready
 		q.enqueue(e)
 	}

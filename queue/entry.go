@@ -63,6 +63,8 @@ type Entry struct {
 	class       class // of ready
 	late        bool  // it belongs to the backlog that catch_up limits
 	retryCall   *int  // the retries of its call of Take that have not ended; nil: it is none
+	isFree      bool  // it counts for no limit any more
+	hasEnded    bool  // its run has ended; see RunsEnded
 	index       int   // index in bizQueue.waiting or bizQueue.ready
 	latestIndex int   // index in bizQueue.latest
 
@@ -95,6 +97,18 @@ func (h *earliestHeap) Push(x any) {
 }
 
 func (h *earliestHeap) Pop() any { return pop((*[]*Entry)(h)) }
+
+// count returns how many entries are due by a time, at most most.
+func (h earliestHeap) count(by time.Time, most int) (n int) {
+	for next := []int{0}; len(next) > 0 && n < most; {
+		i := next[len(next)-1]
+		if next = next[:len(next)-1]; i < len(h) && !h[i].runAt.After(by) {
+			n++
+			next = append(next, 2*i+1, 2*i+2)
+		}
+	}
+	return n
+}
 
 // latestHeap orders entries by runAt, the latest first.
 type latestHeap []*Entry

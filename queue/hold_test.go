@@ -75,10 +75,10 @@ func TestRestoreBringsATaskBackAsItWas(t *testing.T) {
 func TestRestoreDoesNotMakeARowFresh(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0))
-		r.after(600 * time.Millisecond)
+		r.after(1200 * time.Millisecond)
 		r.hold(1).Restore()
-		r.after(600 * time.Millisecond)
-		require.Empty(t, r.ids(r.orders), "the row was read 1.2 s ago")
+		r.after(1200 * time.Millisecond)
+		require.Empty(t, r.ids(r.orders), "the row was read 2.4 s ago")
 		require.Len(t, r.checks(), 1)
 	})
 }

@@ -28,7 +28,7 @@ func (always) Term(int) uint64 { return 1 }
 
 // Config configures a Queue.
 type Config struct {
-	// Capacity bounds the waiting, ready and running tasks of each business type together. Defaults to 10,000.
+	// Capacity bounds the waiting, ready and running tasks of each business type together. Defaults to 20,000.
 	Capacity int
 	// Partitions is how many partitions the layout has.
 	Partitions int
@@ -36,11 +36,10 @@ type Config struct {
 	Ownership Ownership
 	// Limits are the limits of the business types; nil: there are none.
 	Limits *limits.Limits
-	// CheckAhead is how long before its time a waiting row is read again.
-	// Defaults to 50 ms.
+	// CheckAhead is how long before its time a waiting row is read again, at the latest. Defaults to 50 ms.
 	CheckAhead time.Duration
 	// StaleAfter is how old a row may be when its task starts; an older one is
-	// read again first. Defaults to 1 s.
+	// read again first. Defaults to 2 s.
 	StaleAfter time.Duration
 	// Now is the wall clock. Defaults to time.Now.
 	Now func() time.Time
@@ -49,13 +48,13 @@ type Config struct {
 // WithDefaults replaces zero values by their defaults.
 func (c Config) WithDefaults() Config {
 	if c.Capacity == 0 {
-		c.Capacity = 10_000
+		c.Capacity = 20_000
 	}
 	if c.CheckAhead == 0 {
 		c.CheckAhead = 50 * time.Millisecond
 	}
 	if c.StaleAfter == 0 {
-		c.StaleAfter = time.Second
+		c.StaleAfter = 2 * time.Second
 	}
 	if c.Ownership == nil {
 		c.Ownership = always{}
@@ -290,7 +289,11 @@ func (q *Queue) remove(e *Entry) {
 	case checking:
 		e.bizQueue.checking--
 	case running:
-		e.bizQueue.ended(e)
+		e.bizQueue.running--
+		e.bizQueue.free(e)
+		if e.hasEnded {
+			e.bizQueue.ended--
+		}
 	}
 	e.bizQueue.setReread(e, false)
 	e.bizQueue.clearLate(e)

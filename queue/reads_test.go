@@ -38,7 +38,7 @@ func TestAStaleRowIsNoNewTask(t *testing.T) {
 			h.Remove()
 		}},
 		{"found gone", func(r *rig) {
-			r.after(2 * time.Second)
+			r.after(3 * time.Second)
 			require.Empty(r.t, r.ids(r.orders)) // its row is too old
 			r.ApplyChecks(r.checks(), nil)
 		}},

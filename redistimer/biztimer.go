@@ -2,6 +2,7 @@ package redistimer
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/wait"
@@ -39,6 +40,11 @@ func (bt *bizTimer) groupAt(srv *server) *group {
 	g := &group{bizTimer: bt, server: srv}
 	bt.groups = append(bt.groups, g)
 	return g
+}
+
+// waitsForRoom reports whether a due slot may wait for a claim to end.
+func (bt *bizTimer) waitsForRoom() bool {
+	return slices.ContainsFunc(bt.groups, func(g *group) bool { return len(g.due) > 0 })
 }
 
 // EachOverdue calls f with the business type and the time of tasks that have not come into the queue although their time has
@@ -232,6 +238,9 @@ func (t *Timer) takeOver() {
 			continue
 		}
 		p.term, p.lastRead, t.placement.slotCounts = term, lastRead{}, nil
+		for _, srv := range t.servers {
+			srv.settles.Hurry() // another node may wait for the end of the partition's claims
+		}
 		for _, bt := range t.list {
 			if s := bt.slots[i]; s != nil {
 				t.releaseSlot(s)

@@ -185,12 +185,22 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 				tasksClaimed += len(answers[i].Members)
 			}
 		}
+		g.countClaims(tasksClaimed, now)
 		if slotsClaimed == 0 {
 			continue
 		}
 		if g.backlogged = tasksClaimed/slotsClaimed >= minClaim/2; !g.backlogged {
 			g.lastSparse = now
 		}
+	}
+}
+
+// countClaims counts the tasks of a round, to find out whether the group is dense.
+func (g *group) countClaims(tasks int, now time.Time) {
+	g.claimed += tasks
+	if passed := now.Sub(g.countedSince); passed >= time.Second || passed < 0 {
+		g.isDense = float64(g.claimed) >= denseFrom*passed.Seconds()
+		g.claimed, g.countedSince = 0, now
 	}
 }
 
@@ -238,7 +248,7 @@ func (cl *claimer) removeInflight(s *slotState, jobID uint64) {
 		}
 	}
 	s.count(-1)
-	if bt.inflight < maxInflight*3/4 || bt.inflight == 0 {
+	if (bt.inflight < maxInflight*3/4 || bt.inflight == 0) && bt.waitsForRoom() {
 		cl.planner.replan.Set()
 	}
 }

@@ -120,7 +120,7 @@ func (cl *claimer) sortOut(c *claim, row *task.Task, owned bool, err error) (run
 		} else {
 			cl.writer.end(c, done, c.member)
 		}
-	case row.ActionTime.Sub(now) > 2*claimAhead:
+	case row.ActionTime.Sub(now) > 2*claimAhead+turnEvery:
 		cl.writer.endAs(c, row) // moved to a later time by SQL
 	default:
 		return true, false

@@ -13,10 +13,12 @@ import (
 // the round trips add no lateness, and claims can wait for each other and share their round trips.
 const (
 	claimAhead    = 200 * time.Millisecond // tasks are claimed so long before they are due
+	turnEvery     = 750 * time.Millisecond // while many tasks are due, a slot is polled once in it
+	denseFrom     = 500                    // so many claims a second of a type at a server are many
 	minRoundGap   = 50 * time.Millisecond  // least time between two rounds of a server, except urgent ones
 	retryEvery    = time.Second            // interval at which an unreachable slot is polled
 	maxRoundSlots = 4096                   // slots in a round of a server, about
-	maxInflight   = 8192                   // claimed and unsettled tasks of a type, about
+	maxInflight   = 16384                  // claimed and unsettled tasks of a type, about
 	maxClaim      = 256                    // greatest number of tasks in a claim of a slot
 	minClaim      = 16                     // the same if many slots are due and none has a backlog
 	sampleSlots   = 8                      // number of slots to poll first if many are due
@@ -48,6 +50,10 @@ type backlog struct {
 	backlogged bool      // the slots of the last round had a backlog
 	sampled    bool      // a sample of the due slots was polled; the others follow
 	lastSparse time.Time // when a round last found no backlog
+
+	isDense      bool // many tasks are due; see turnAt
+	claimed      int  // tasks, since countedSince
+	countedSince time.Time
 }
 
 // round is one pipeline of claims at one server.
@@ -209,7 +215,7 @@ func (pl *planner) planRound(srv *server, now time.Time, until func(time.Time)) 
 		return r
 	}
 	for _, g := range srv.due {
-		g.addTo(&r)
+		g.addTo(&r, now)
 	}
 	return r
 }
@@ -245,7 +251,7 @@ func (g *group) keepDue(now time.Time, ownership Ownership) {
 }
 
 // addTo moves the chosen slots of a group into a round.
-func (g *group) addTo(r *round) {
+func (g *group) addTo(r *round, now time.Time) {
 	g.sampled = g.sampling
 	for _, a := range g.chosen {
 		a.slot.announcedHead, a.slot.phase, a.slot.lateClaimed = time.Time{}, asked, !a.fresh
@@ -257,10 +263,28 @@ func (g *group) addTo(r *round) {
 		r.slots = append(r.slots, a.slot)
 		r.claims = append(r.claims, slots.ClaimRequest{
 			Overdue: overdue,
-			Slot:    a.slot.slot, Limit: a.limit, Ahead: claimAhead + r.server.skew, Visibility: g.bizTimer.Visibility,
+			Slot:    a.slot.slot, Limit: a.limit, Ahead: a.slot.claimUntil(now).Sub(now) + r.server.skew, Visibility: g.bizTimer.Visibility,
 		})
 	}
 	g.due, g.chosen = slices.DeleteFunc(g.due, func(s *slotState) bool { return s.phase == asked }), g.chosen[:0]
+}
+
+// While many tasks are due, the slots are polled in turns, each once in turnEvery. A poll claims what is due until the next turn of its
+// slot, so that the rows of a table are read by one statement, and so are many slots of a database. A task that is armed after the poll of its
+// turn is claimed like all others: claimAhead before it is due.
+
+// turnAt returns when the turn of a slot began that goes on at a time.
+func (s *slotState) turnAt(at time.Time) time.Time {
+	return at.Add(-s.turn).Truncate(turnEvery).Add(s.turn)
+}
+
+// claimUntil returns until when tasks are due that a poll claims.
+func (s *slotState) claimUntil(now time.Time) time.Time {
+	until := now.Add(claimAhead)
+	if s.group.isDense {
+		return s.turnAt(until).Add(turnEvery)
+	}
+	return until
 }
 
 // room is how many tasks of a type may be in flight in the slots of each server. A slow server must not take

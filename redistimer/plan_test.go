@@ -243,3 +243,45 @@ func TestANewOwnerAsksEachSlotOnce(t *testing.T) {
 	require.Equal(t, 6, asks())
 	require.Zero(t, asks())
 }
+
+// While many tasks are due, a slot is polled once in each turn, and takes what is due until the next one. A later task is claimed at its time.
+func TestTurns(t *testing.T) {
+	timer := planned(t)
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	timer.partitions[2].term, timer.partitions[3].term = 1, 1
+	bt := timer.bizTimers[1]
+	first, second := timer.planner.slotOf(bt, 2), timer.planner.slotOf(bt, 3)
+	g := first.group
+	at := func(ms int) time.Time { return now.Add(time.Duration(ms) * time.Millisecond) }
+
+	first.head = at(5000)
+	require.Equal(t, at(4800), first.nextPoll(at(0)))
+	require.Equal(t, at(5200), first.claimUntil(at(5000)))
+
+	g.isDense = true
+	begin := first.turnAt(at(5000))
+	require.Equal(t, begin.Add(turnEvery/6), second.turnAt(begin.Add(turnEvery/2)), "the turns follow each other")
+	require.Equal(t, begin.Add(-claimAhead), first.nextPoll(at(0)), "the whole turn is claimed in time")
+	require.Equal(t, begin.Add(turnEvery), first.claimUntil(begin.Add(-claimAhead)))
+
+	first.lastPoll = begin.Add(-claimAhead)
+	first.head = begin.Add(turnEvery)
+	require.Equal(t, begin.Add(turnEvery-claimAhead), first.nextPoll(at(0)), "the next turn")
+	first.head = begin.Add(turnEvery / 2) // armed after the poll of its turn
+	require.Equal(t, first.head.Add(-claimAhead), first.nextPoll(at(0)))
+}
+
+func TestAGroupIsDense(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	g := &group{}
+	rate := func(perSecond int) bool {
+		for range 40 {
+			now = now.Add(50 * time.Millisecond)
+			g.countClaims(perSecond/20, now)
+		}
+		return g.isDense
+	}
+	require.False(t, rate(400))
+	require.True(t, rate(600))
+	require.False(t, rate(0))
+}

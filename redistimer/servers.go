@@ -71,7 +71,7 @@ func (pm *placement) server(addr string) *server {
 	if srv == nil {
 		srv = &server{addr: addr, identity: slots.Identity{Process: pm.health.process}}
 		flush := func(batch []write) { pm.writer.flush(srv, batch) }
-		srv.settles, srv.writes = groupcommit.New(2000, 1, flush), groupcommit.New(2000, 2, flush)
+		srv.settles, srv.writes = groupcommit.New(2000, 1, flush).WithSpacings(settleSpacing), groupcommit.New(2000, 2, flush)
 		pm.servers[addr] = srv
 	}
 	if !srv.inUse {

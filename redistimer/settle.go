@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 	"github.com/timeoutcenter/toc/task"
@@ -127,13 +128,23 @@ func (w *writer) settle(one write) {
 	w.mu.Lock()
 	srv := w.placement.serverAt(one.bizTimer, one.partition)
 	isLost := !one.isClaim && srv.isSilent(w.cfg.Now())
+	isAwaited := one.bizTimer.waitsForRoom() || one.bizTimer.closed || w.partitions[one.partition].term == 0
 	w.mu.Unlock()
 	switch {
 	case one.isClaim:
-		srv.settles.Add(one)
+		if srv.settles.Add(one); isAwaited {
+			srv.settles.Hurry()
+		}
 	case !isLost:
 		srv.writes.Add(one)
 	}
+}
+
+// settleSpacing makes the settlements of a slot share a call. One that puts a task back does not wait: it may be due soon.
+var settleSpacing = groupcommit.Spacing[write]{
+	Rate: 100, Gap: 500 * time.Millisecond,
+	Enough: func(list []write) bool { return len(list) >= 1000 },
+	Urgent: func(one write) bool { return one.place == back || one.place == released },
 }
 
 // slotSettles has the settlements of one slot.

@@ -12,7 +12,8 @@ import (
 type slotState struct {
 	slot      slots.Slot
 	partition *partition
-	group     *group // of its type at its server
+	group     *group        // of its type at its server
+	turn      time.Duration // the turns of a database's slots follow each other; see turnAt
 	phase     phase
 	pollAt    time.Time // while it waits: when it is polled
 	index     int       // while it waits: in the heap of its server
@@ -81,6 +82,7 @@ func (pl *planner) slotOf(bt *bizTimer, p int) *slotState {
 	s := bt.slots[p]
 	if s == nil {
 		s = &slotState{slot: slots.Slot{Topic: bt.Topic, Partition: p}, partition: &pl.partitions[p]}
+		s.turn = turnEvery * time.Duration(p) / time.Duration(len(pl.partitions))
 		s.group = bt.groupAt(pl.placement.serverOf(s.slot))
 		bt.slots[p] = s
 	}
@@ -136,6 +138,9 @@ func (s *slotState) nextPoll(now time.Time) time.Time {
 		return s.lastPoll.Add(minRoundGap) // no wake-up announces a fresh task
 	case s.head.IsZero():
 		return forever
+	}
+	if turn := s.turnAt(s.head).Add(-claimAhead); s.group.isDense && turn.After(s.lastPoll) {
+		return turn
 	}
 	return s.head.Add(-claimAhead)
 }

@@ -30,12 +30,16 @@ type finish struct {
 // maxFlush is the maximum number of outcomes in one transaction.
 const maxFlush = 1000
 
-// At many outcomes a second, firing goes first: a flush waits for more outcomes, but not longer than paceEvery.
-// After a crash the tasks whose outcomes were still waiting run again.
+// Many outcomes are recorded together. From sharedFrom outcomes a second of a database on, some share a transaction; from denseFrom
+// or denseRows for each table on, those of a table share a statement. After a crash the tasks whose outcomes were still waiting run
+// again.
 const (
-	paceEvery = 200 * time.Millisecond
-	paceFull  = 250
-	paceRate  = 500 // per second and database
+	sharedFrom = 25
+	sharedGap  = 50 * time.Millisecond
+	denseFrom  = 500
+	denseRows  = 2
+	denseGap   = time.Second
+	enoughRows = 8 // of a table in a flush: more save little
 )
 
 // finisher makes outcomes durable. It has one flush at a time per database, and the next one takes all that
@@ -52,12 +56,46 @@ type finisher struct {
 func (f *finisher) start(ctx context.Context) {
 	for d := range f.cfg.Layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.record(ctx, d, batch) })
-		f.groups = append(f.groups, g.WithDelay(paceEvery, paceFull, paceRate))
+		f.groups = append(f.groups, g.WithSpacings(
+			groupcommit.Spacing[*finish]{Rate: sharedFrom, Gap: sharedGap, Urgent: f.isUrgent},
+			groupcommit.Spacing[*finish]{Rate: float64(max(denseFrom, denseRows*f.cfg.Layout.TablesPerDatabase)), Gap: denseGap,
+				Enough: f.isDense, Urgent: f.isUrgent}))
+	}
+}
+
+// isUrgent reports whether another node waits for the outcome, to take the partition.
+func (f *finisher) isUrgent(d *finish) bool {
+	return f.cfg.Ownership.Term(d.entry.Partition) != d.entry.Term()
+}
+
+// isDense reports whether the outcomes of a table are enough for a statement.
+func (f *finisher) isDense(pending []*finish) bool {
+	tables := make([]bool, f.cfg.Layout.TablesPerDatabase)
+	n := 0
+	for _, d := range pending {
+		shard, _ := f.cfg.Layout.ShardOf(d.entry.ID())
+		if t := f.cfg.Layout.Table(shard); !tables[t] {
+			tables[t] = true
+			n++
+		}
+	}
+	return len(pending) >= enoughRows*n
+}
+
+// hurry makes the outcomes that wait for others be recorded now.
+func (f *finisher) hurry() {
+	for _, g := range f.groups {
+		g.Hurry()
 	}
 }
 
 // add queues outcomes. Those of one database stay together.
 func (f *finisher) add(list ...*finish) {
+	ended := make([]*queue.Entry, len(list))
+	for i, d := range list {
+		ended[i] = d.entry
+	}
+	isLast := f.cfg.Queue.RunsEnded(ended...)
 	for len(list) > 0 {
 		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
 		n := 1
@@ -65,6 +103,9 @@ func (f *finisher) add(list ...*finish) {
 			n++
 		}
 		f.groups[d].Add(list[:n]...)
+		if isLast {
+			f.groups[d].Hurry() // nothing more comes before it is recorded
+		}
 		list = list[n:]
 	}
 }

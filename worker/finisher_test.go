@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -138,6 +139,62 @@ func TestOutcomesShareFlushes(t *testing.T) {
 		require.Len(t, r.store.calls[1].moves, 100)
 		require.NotEqual(t, r.store.calls[0].stamp, r.store.calls[1].stamp)
 	}, lane(p))
+}
+
+// From 25 outcomes a second on a flush waits 50 ms for more, from 500 on until a table has eight.
+func TestManyOutcomesShareFlushes(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.submit(1, 0, time.Hour) // else each outcome is the last of its type
+		var ofTables []uint64     // a biz_id of each table of a database
+		for id := uint64(0); len(ofTables) < layout.TablesPerDatabase; id++ {
+			if layout.Shard(id) == len(ofTables) {
+				ofTables = append(ofTables, id)
+			}
+		}
+		flushes := func(each time.Duration) (perSecond int) {
+			for i := range 4 * int(time.Second/each) {
+				if i == 2*int(time.Second/each) {
+					perSecond = -len(r.store.calls)
+				}
+				r.submit(1, ofTables[i%len(ofTables)], 0)
+				r.after(each)
+			}
+			return (perSecond + len(r.store.calls)) / 2
+		}
+		require.InDelta(t, 10, flushes(100*time.Millisecond), 1, "each alone")
+		require.InDelta(t, 20, flushes(10*time.Millisecond), 2, "each 50 ms")
+		require.InDelta(t, 10, flushes(1800*time.Microsecond), 1, "each 100 ms: after 50 there are 29 outcomes for four tables")
+		n := len(r.store.calls)
+		r.submit(1, 2, 0)
+		synctest.Wait()
+		require.Len(t, r.store.calls, n)
+		r.Hurry()
+		synctest.Wait()
+		require.Len(t, r.store.calls, n+1, "another node waits")
+		r.submit(1, 2, 0)
+		synctest.Wait()
+		require.Len(t, r.store.calls, n+1)
+		r.after(50 * time.Millisecond)
+		require.Len(t, r.store.calls, n+2, "no more have come")
+	}, lane(p))
+}
+
+// A limit counts what runs, and not what waits for the database.
+func TestAnEndedRunGivesBackItsPermit(t *testing.T) {
+	p := answer(nil)
+	bubble(t, func(t *testing.T, r *rig) {
+		r.limits.SetTypes([]task.BizType{{ID: 1, MaxRunning: 10}})
+		r.after(time.Minute) // the permits of the node before are free
+		r.store.beforeApply = func(context.Context, int) error { time.Sleep(time.Second); return nil }
+		for id := range uint64(50) {
+			r.submit(1, id, 0)
+		}
+		r.after(100 * time.Millisecond)
+		require.Equal(t, 50, p.runs())
+		r.after(time.Minute)
+		require.Equal(t, queue.Stats{}, r.queue.Stats(1))
+	}, lane(p, func(b *task.BizType) { b.MaxRunning = 10 }))
 }
 
 func TestARunWhoseRowWasChangedMeanwhileIsFenced(t *testing.T) {

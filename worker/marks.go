@@ -96,6 +96,9 @@ func (r *Runner) undo(starts []*start) {
 	}
 }
 
+// Hurry makes outcomes be recorded soon: another node waits for a partition.
+func (r *Runner) Hurry() { r.finisher.hurry() }
+
 // Abandon takes back the marks of a partition that goes to another node while its tasks still run here. It returns when that is
 // durable, or its database does not answer.
 func (r *Runner) Abandon(partition int) { r.abandon(func(p int) bool { return p == partition }) }

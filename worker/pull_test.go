@@ -371,7 +371,8 @@ func TestMaxInFlightOutlivesItsProcess(t *testing.T) {
 		require.Len(t, r.leaseNow(10), 1)
 		require.Equal(t, 3, r.InFlight(1))
 		<-time.After(1100 * time.Millisecond) // the two are over
-		require.Len(t, r.leaseNow(10), 1)
+		require.Len(t, r.leaseNow(10), 2)
+		require.Equal(t, 2, r.InFlight(1))
 	}, pullLane(func(b *task.BizType) { b.MaxInFlight = 3 }))
 }
 

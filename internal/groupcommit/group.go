@@ -10,9 +10,13 @@
 package groupcommit
 
 import (
+	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Group collects items and flushes them in batches.
@@ -22,25 +26,35 @@ type Group[T any] struct {
 	maxConcurrent int
 	minConcurrent int // concurrent flushes while fewer than burstSize items are pending
 	burstSize     int
-	delay         time.Duration // see WithDelay; 0: no flush is delayed
-	delayedSize   int
-	minRate       float64
+	spacings      []Spacing[T] // in ascending order of their rates
 
 	mu      sync.Mutex
 	pending []T
 	running int
 	ended   *sync.Cond // running has fallen to 0
 
-	lastFlush    time.Time // when the last flush began
-	countedSince time.Time // since when arrived is counted
+	spacing      *Spacing[T] // in force; nil: no flush waits
+	hurried      bool        // the next flush does not wait
+	wakeAt       int         // wake is set when so many items are pending
+	wake         wait.Signal // ends the wait of a flush
+	lastFlush    time.Time   // when the last flush began
+	countedSince time.Time   // since when arrived is counted
 	arrived      int
-	busy         bool // the last count reached minRate
+}
+
+// Spacing makes flushes rarer while many items arrive. A flush then begins when Gap has passed since the last one began, when there
+// are Enough items, or when no more have come for a while.
+type Spacing[T any] struct {
+	Rate   float64 // from so many items a second on
+	Gap    time.Duration
+	Enough func(pending []T) bool // asked now and then; nil: the maximum of a batch is enough
+	Urgent func(T) bool           // an item that does not wait, so that the others do not wait either; nil: none
 }
 
 // New makes a group whose batches hold at most max items. At most concurrent flushes run at the same time. With
 // 1, items are flushed in the order in which they were added. flush must not keep the batch after it returns.
 func New[T any](max, concurrent int, flush func(batch []T)) *Group[T] {
-	g := &Group[T]{flush: flush, max: max, maxConcurrent: concurrent, minConcurrent: concurrent}
+	g := &Group[T]{flush: flush, max: max, maxConcurrent: concurrent, minConcurrent: concurrent, wakeAt: math.MaxInt, wake: wait.NewSignal()}
 	g.ended = sync.NewCond(&g.mu)
 	return g
 }
@@ -52,11 +66,9 @@ func (g *Group[T]) WithConcurrency(minConcurrent, burstSize int) *Group[T] {
 	return g
 }
 
-// WithDelay makes flushes rarer while minRate items a second or more arrive. Then a flush begins once size
-// items are pending, delay has passed since the last flush began, or nothing more arrives. Call it before the
-// first Add.
-func (g *Group[T]) WithDelay(delay time.Duration, size int, minRate float64) *Group[T] {
-	g.delay, g.delayedSize, g.minRate = delay, size, minRate
+// WithSpacings sets how the flushes are spaced of a group with one flush at a time, in ascending order of their rates. Call it before the first Add.
+func (g *Group[T]) WithSpacings(list ...Spacing[T]) *Group[T] {
+	g.spacings = list
 	return g
 }
 
@@ -69,10 +81,26 @@ func (g *Group[T]) Add(items ...T) {
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
 	g.arrived += len(items)
+	if g.spacing != nil {
+		if g.spacing.Urgent != nil && slices.ContainsFunc(items, g.spacing.Urgent) {
+			g.hurried = true
+		}
+		if g.hurried || len(g.pending) >= g.wakeAt {
+			g.wake.Set()
+		}
+	}
 	if g.running < g.minConcurrent || g.running < g.maxConcurrent && len(g.pending) >= g.burstSize {
 		g.running++
 		go g.run()
 	}
+}
+
+// Hurry makes a flush begin that waits for more items.
+func (g *Group[T]) Hurry() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hurried = true
+	g.wake.Set()
 }
 
 // Wait returns when everything that was added so far has been flushed.
@@ -108,7 +136,7 @@ func (g *Group[T]) run() {
 			clear(g.pending[rest:])
 			g.pending = g.pending[:rest]
 		}
-		g.updateRate()
+		g.updateSpacing()
 		g.mu.Unlock()
 
 		g.flush(batch)
@@ -116,34 +144,59 @@ func (g *Group[T]) run() {
 	}
 }
 
-// quietTime is the time without a new item after which a flush is not delayed any longer.
-const quietTime = 10 * time.Millisecond
+const (
+	quietTime   = 50 * time.Millisecond // without a new item; after it a flush does not wait any longer
+	enoughEvery = 250                   // so many items a Spacing is asked whether they are enough
+	rateItems   = 25                    // so many items show the rate of a short time
+	rateShort   = 50 * time.Millisecond
+	rateLong    = 250 * time.Millisecond
+)
 
-// awaitBatch waits for more items while the group is busy. The lock is held, but released while it sleeps.
+// awaitBatch waits for more items by the spacing. The lock is held, but released during the wait.
 func (g *Group[T]) awaitBatch() {
-	for g.busy && len(g.pending) > 0 && len(g.pending) < g.delayedSize {
-		wait := min(quietTime, g.delay-time.Since(g.lastFlush))
-		if wait <= 0 {
+	for g.spacing != nil && !g.hurried && len(g.pending) > 0 && len(g.pending) < g.max {
+		left := min(quietTime, g.spacing.Gap-time.Since(g.lastFlush))
+		if left <= 0 || g.spacing.Enough != nil && g.spacing.Enough(g.pending) {
 			return
 		}
 		seen := len(g.pending)
+		g.wakeAt = min(seen+enoughEvery, g.max)
 		g.mu.Unlock()
-		time.Sleep(wait)
+		isWoken := g.sleep(left)
 		g.mu.Lock()
-		if len(g.pending) == seen {
+		if g.wakeAt = math.MaxInt; !isWoken && len(g.pending) == seen {
 			return
 		}
 	}
 }
 
-// updateRate finds out from the number of arrived items whether the group is busy. The lock is held.
-func (g *Group[T]) updateRate() {
-	if g.delay == 0 {
+// sleep waits for d, or until wake is set.
+func (g *Group[T]) sleep(d time.Duration) (isWoken bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-g.wake:
+		return true
+	}
+}
+
+// updateSpacing counts the items that arrived, and begins to count anew when that shows their rate. The lock is held.
+func (g *Group[T]) updateSpacing() {
+	if g.hurried = false; len(g.spacings) == 0 {
 		return
 	}
 	g.lastFlush = time.Now()
-	if passed := g.lastFlush.Sub(g.countedSince); passed >= g.delay/4 { // a quarter, so that a rise of the load shows early
-		g.busy = float64(g.arrived) >= g.minRate*passed.Seconds()
-		g.countedSince, g.arrived = g.lastFlush, 0
+	passed := g.lastFlush.Sub(g.countedSince)
+	if passed < rateShort || g.arrived < rateItems && passed < rateLong {
+		return
+	}
+	rate := float64(g.arrived) / passed.Seconds()
+	g.countedSince, g.arrived, g.spacing = g.lastFlush, 0, nil
+	for i := range g.spacings {
+		if rate >= g.spacings[i].Rate {
+			g.spacing = &g.spacings[i]
+		}
 	}
 }

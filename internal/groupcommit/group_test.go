@@ -108,6 +108,10 @@ func TestBatchesAreBigUntilABurst(t *testing.T) {
 	})
 }
 
+// spacing is as in busy.
+var spacing = groupcommit.Spacing[int]{Rate: 300, Gap: 200 * time.Millisecond,
+	Enough: func(pending []int) bool { return len(pending) >= 500 }, Urgent: func(n int) bool { return n < 0 }}
+
 // busy returns a group that received 1,000 items a second for a second, and the batches that it has flushed
 // since.
 func busy(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches *[]int) {
@@ -115,7 +119,7 @@ func busy(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches
 	g = groupcommit.New(1000, 1, func(b []int) {
 		*batches = append(*batches, len(b))
 		time.Sleep(flush)
-	}).WithDelay(200*time.Millisecond, 500, 300)
+	}).WithSpacings(spacing)
 	for range 1000 {
 		g.Add(1)
 		time.Sleep(time.Millisecond)
@@ -128,7 +132,7 @@ func busy(t *testing.T, flush time.Duration) (g *groupcommit.Group[int], batches
 func TestNothingIsDelayedAtALowRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var flushed int
-		g := groupcommit.New(1000, 1, func(b []int) { flushed += len(b) }).WithDelay(200*time.Millisecond, 500, 300)
+		g := groupcommit.New(1000, 1, func(b []int) { flushed += len(b) }).WithSpacings(spacing)
 		for i := range 1000 {
 			g.Add(1)
 			synctest.Wait()
@@ -152,6 +156,26 @@ func TestABusyGroupFlushesByIntervals(t *testing.T) {
 	})
 }
 
+func TestTheHighestRateThatIsReachedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gaps := func(every time.Duration) (flushes int) {
+			g := groupcommit.New(1000, 1, func([]int) { flushes++ }).WithSpacings(
+				groupcommit.Spacing[int]{Rate: 25, Gap: 50 * time.Millisecond}, groupcommit.Spacing[int]{Rate: 500, Gap: time.Second})
+			for began := time.Now(); time.Since(began) < 12*time.Second; time.Sleep(every) {
+				if time.Since(began) == 2*time.Second {
+					flushes = 0
+				}
+				g.Add(1)
+			}
+			g.Wait()
+			return flushes
+		}
+		require.InDelta(t, 100, gaps(100*time.Millisecond), 2, "each item alone")
+		require.InDelta(t, 200, gaps(10*time.Millisecond), 5, "each 50 ms")
+		require.InDelta(t, 11, gaps(time.Millisecond), 2, "each second")
+	})
+}
+
 func TestABusyGroupBecomesIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, batches := busy(t, 3*time.Millisecond)
@@ -168,25 +192,35 @@ func TestABusyGroupBecomesIdle(t *testing.T) {
 	})
 }
 
-func TestTheLastItemsDoNotWaitForTheInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, batches := busy(t, 3*time.Millisecond)
-		before := time.Now()
-		g.Add(1, 2, 3)
-		g.Wait()
-		require.LessOrEqual(t, time.Since(before), 13*time.Millisecond)
-		require.Equal(t, []int{3}, *batches)
-	})
+// after returns how long the flush of items that are added after a flush takes to begin.
+func after(t *testing.T, then func(g *groupcommit.Group[int])) (took time.Duration) {
+	g, batches := busy(t, 0)
+	g.Add(1)
+	g.Wait() // the gap is measured from here
+	before := time.Now()
+	then(g)
+	g.Wait()
+	require.Len(t, *batches, 2)
+	return time.Since(before)
 }
 
-func TestAFullBatchDoesNotWait(t *testing.T) {
+func TestAFlushDoesNotWaitForTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, batches := busy(t, 3*time.Millisecond)
-		before := time.Now()
-		g.Add(make([]int, 500)...)
-		g.Wait()
-		require.Equal(t, 3*time.Millisecond, time.Since(before))
-		require.Equal(t, []int{500}, *batches)
+		require.Equal(t, 50*time.Millisecond, after(t, func(g *groupcommit.Group[int]) { g.Add(1, 2, 3) }), "no more items come")
+		require.Zero(t, after(t, func(g *groupcommit.Group[int]) { g.Add(make([]int, 500)...) }), "they are enough")
+		require.Zero(t, after(t, func(g *groupcommit.Group[int]) { g.Add(1, -2, 3) }), "one is urgent")
+		require.Equal(t, 10*time.Millisecond, after(t, func(g *groupcommit.Group[int]) {
+			g.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			g.Hurry()
+		}))
+		require.Equal(t, 18*time.Millisecond, after(t, func(g *groupcommit.Group[int]) {
+			g.Add(1)
+			for range 18 {
+				time.Sleep(time.Millisecond)
+				g.Add(make([]int, 30)...) // the group asks at 251 and at 511 items
+			}
+		}), "they become enough")
 	})
 }
 
