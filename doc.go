@@ -30,17 +30,17 @@
 //	lines cmd 4750
 //	lines configs 2550
 //	lines intake 3750
-//	lines internal 2900
+//	lines internal 2950
 //	lines migrations 1300
 //	lines processor 1300
-//	lines queue 3050
-//	lines redistimer 4800
+//	lines queue 3100
+//	lines redistimer 4850
 //	lines scanner 1050
 //	lines server 7850
 //	lines sharding 250
 //	lines store 6300
 //	lines task 600
-//	lines worker 2950
+//	lines worker 3000
 //	lines . 100
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.
