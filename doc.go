@@ -24,7 +24,7 @@
 // feature comes in with its subtraction.
 //
 //	lines api 1700
-//	lines app 4750
+//	lines app 4800
 //	lines client 1850
 //	lines cluster 4250
 //	lines cmd 4750
@@ -36,7 +36,7 @@
 //	lines queue 3100
 //	lines redistimer 4850
 //	lines scanner 1050
-//	lines server 7850
+//	lines server 8100
 //	lines sharding 250
 //	lines store 6300
 //	lines task 600

@@ -43,19 +43,27 @@ func (id *ID) UnmarshalText(digits []byte) error {
 // UnmarshalJSON reads the id from a string or a number. null is refused: an id
 // that is not given is no id 0.
 func (id *ID) UnmarshalJSON(value []byte) error {
-	digits := string(value)
-	if len(value) > 0 && value[0] == '"' {
-		var err error
-		if digits, err = unquote(value); err != nil {
+	n, ok := digitsOf(value)
+	if !ok && len(value) > 0 && value[0] == '"' { // they may be escaped
+		digits, err := unquote(value)
+		if err != nil {
 			return notAnID(digits)
 		}
+		n, ok = task.ParseNumber(digits)
 	}
-	n, err := ParseID(digits)
-	if err != nil {
+	if !ok {
 		return notAnID(string(value))
 	}
-	*id = n
+	*id = ID(n)
 	return nil
+}
+
+// digitsOf reads an id without escapes.
+func digitsOf(value []byte) (n uint64, ok bool) {
+	if last := len(value) - 1; last > 0 && value[0] == '"' && value[last] == '"' {
+		value = value[1:last]
+	}
+	return task.ParseNumber(string(value))
 }
 
 // unquote gives the text of a JSON string. What has letters, digits and dashes only needs no decoder.
@@ -135,11 +143,19 @@ func (id *BizID) UnmarshalJSON(value []byte) error {
 		*id = BizID{Number: uint64(number)}
 		return nil
 	}
+	if n, ok := digitsOf(value); ok {
+		*id = BizID{Number: n}
+		return nil
+	}
 	text, err := unquote(value)
 	if err != nil {
 		return err
 	}
-	return id.UnmarshalText([]byte(text))
+	read, err := ParseBizID(text)
+	if err == nil {
+		*id = read
+	}
+	return err
 }
 
 func (id BizID) appendJSON(dst []byte) []byte {

@@ -15,7 +15,8 @@ const MatchAny = "*"
 // alone. Any change makes another tag,
 // also one by SQL that leaves gmt_modified as it was.
 func (t *Task) Tag() string {
-	b := make([]byte, 0, 128+len(t.BizKey)+len(t.Attribute)+len(t.LastError)+len(t.DedupKey))
+	var space [512]byte // most tasks fit
+	b := space[:0]
 	number := func(n uint64) { b = binary.AppendUvarint(b, n) }
 	text := func(s string) {
 		number(uint64(len(s)))
@@ -40,7 +41,9 @@ func (t *Task) Tag() string {
 		text(t.Trace)
 	}
 	sum := sha256.Sum256(b)
-	return base64.RawURLEncoding.EncodeToString(sum[:12])
+	var tag [16]byte
+	base64.RawURLEncoding.Encode(tag[:], sum[:12])
+	return string(tag[:])
 }
 
 // Matches reports whether one of tags is the task's, or MatchAny. It is true without tags.

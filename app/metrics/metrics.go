@@ -62,8 +62,9 @@ type Metrics struct {
 
 	recent *Recent
 
-	mu    sync.Mutex
-	types atomic.Pointer[map[uint64]*series]
+	mu      sync.Mutex
+	answers map[answerKey]answers
+	types   atomic.Pointer[map[uint64]*series]
 }
 
 // series are the curried metrics of one business type: the hot path looks
@@ -127,6 +128,7 @@ func New() *Metrics {
 		[]float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 15, 30, 60}, "route")
 	m.spans = m.counterVec("toc_trace_spans_dropped_total", "Spans that the collector has not taken.").WithLabelValues()
 	m.types.Store(&map[uint64]*series{})
+	m.answers = make(map[answerKey]answers)
 	m.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -282,11 +284,38 @@ func (m *Metrics) ClaimsExpired(b task.BizType, tasks int) {
 
 // Answered implements rest.Observer.
 func (m *Metrics) Answered(route string, status int, took time.Duration) {
-	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
-	m.answering.WithLabelValues(route).Observe(took.Seconds())
-	if status >= 400 {
-		m.refused.WithLabelValues(route, reasonOf(status)).Inc()
+	s := m.answersOf(answerKey{route, status})
+	s.requests.Inc()
+	s.took.Observe(took.Seconds())
+	if s.refused != nil {
+		s.refused.Inc()
 	}
+}
+
+// answerKey names the answers that are counted together.
+type answerKey struct {
+	route  string
+	status int
+}
+
+// answers are the curried metrics of an answerKey.
+type answers struct {
+	requests, refused prometheus.Counter // refused is nil below 400
+	took              prometheus.Observer
+}
+
+func (m *Metrics) answersOf(k answerKey) answers {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, known := m.answers[k]
+	if !known {
+		s = answers{requests: m.requests.WithLabelValues(k.route, strconv.Itoa(k.status)), took: m.answering.WithLabelValues(k.route)}
+		if k.status >= 400 {
+			s.refused = m.refused.WithLabelValues(k.route, reasonOf(k.status))
+		}
+		m.answers[k] = s
+	}
+	return s
 }
 
 // reasonOf is a status in a word.

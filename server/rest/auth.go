@@ -10,9 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/cluster/peerproof"
 	"github.com/timeoutcenter/toc/intake"
@@ -141,11 +138,10 @@ func (a *handlers) checkPeers(next http.Handler) http.Handler {
 }
 
 // fromPeer marks the context of a forwarded request for the center.
-func fromPeer(ctx huma.Context) huma.Context {
-	r, _ := humago.Unwrap(ctx)
-	if _, forwarded := r.Header[api.HeaderForwarded]; !forwarded {
+func fromPeer(ctx context.Context, h http.Header) context.Context {
+	if _, forwarded := h[api.HeaderForwarded]; !forwarded {
 		return ctx
 	}
-	question, _ := strconv.ParseUint(r.Header.Get(api.HeaderQuestion), 10, 64)
-	return huma.WithContext(ctx, intake.Forwarded(ctx.Context(), r.Header.Get(api.HeaderForwarded), question))
+	question, _ := strconv.ParseUint(h.Get(api.HeaderQuestion), 10, 64)
+	return intake.Forwarded(ctx, h.Get(api.HeaderForwarded), question)
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,9 +30,14 @@ func (b *body[T]) get() T { return b.sent }
 
 // Resolve reads the request's body.
 func (b *body[T]) Resolve(ctx huma.Context) []error {
+	r, w := humago.Unwrap(ctx)
+	return b.receive(ctx.Context(), w, r, ctx.Operation().MaxBodyBytes)
+}
+
+func (b *body[T]) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, most int64) []error {
 	buf := takeBuffer()
 	defer putBuffer(buf)
-	if err := receive(buf, ctx); err != nil {
+	if err := readBody(ctx, buf, w, r, most); err != nil {
 		return []error{err}
 	}
 	value := bytes.TrimSpace(buf.Bytes())
@@ -82,21 +88,18 @@ func (e *bodyError) ErrorDetail() *huma.ErrorDetail {
 	return located("body", "", e.message)
 }
 
-// receive reads a body of at most the operation's MaxBodyBytes.
-func receive(buf *bytes.Buffer, ctx huma.Context) error {
-	r, w := humago.Unwrap(ctx)
+// readBody reads a body of at most so many bytes.
+func readBody(ctx context.Context, buf *bytes.Buffer, w http.ResponseWriter, r *http.Request, most int64) error {
 	if err := acceptable(r.Header); err != nil {
 		return err
 	}
-	most := ctx.Operation().MaxBodyBytes
 	expected := most
 	if r.ContentLength >= 0 {
 		expected = min(most, r.ContentLength)
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience(expected))) // where there is a connection
-	tooLarge := &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("is larger than %d bytes", most)}
 	if r.ContentLength > most && r.Header.Get("Expect") != "" {
-		return tooLarge // before it is sent at all
+		return tooLarge(most) // before it is sent at all
 	}
 	limit := min(most+1, freeBytes)
 	n, err := buf.ReadFrom(io.LimitReader(r.Body, limit))
@@ -105,7 +108,7 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 			break
 		}
 		step := max(min(size, expected)-n, 0) + 1 // one that is too large shows
-		if err = makeRoom(ctx.Context(), step); err == nil {
+		if err = makeRoom(ctx, step); err == nil {
 			buf.Grow(int(step) + bytes.MinRead)
 			var part int64
 			part, err = buf.ReadFrom(io.LimitReader(r.Body, step))
@@ -115,7 +118,7 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 	var timeout net.Error
 	switch {
 	case errors.Is(err, errBusy):
-		ctx.SetHeader("Retry-After", "1")
+		w.Header().Set("Retry-After", "1")
 		return &bodyError{http.StatusServiceUnavailable, detailBusy}
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return &bodyError{http.StatusRequestTimeout, "took too long to arrive"}
@@ -125,9 +128,13 @@ func receive(buf *bytes.Buffer, ctx huma.Context) error {
 		// Many clients look at the answer only after they have sent everything,
 		// and would see a broken connection instead of it.
 		_, _ = io.CopyN(io.Discard, r.Body, 8*most)
-		return tooLarge
+		return tooLarge(most)
 	}
 	return nil
+}
+
+func tooLarge(most int64) error {
+	return &bodyError{http.StatusRequestEntityTooLarge, fmt.Sprintf("is larger than %d bytes", most)}
 }
 
 // bodyPatience is how long so many bytes may take to arrive, or to be taken.

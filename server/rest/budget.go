@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -21,22 +22,34 @@ func newBudget(cfg *Config) *budget {
 	return &budget{semaphore.NewWeighted(cfg.MaxBodies), semaphore.NewWeighted(cfg.MaxAnswers), cfg.MaxBodies}
 }
 
-// share is what one request holds of a budget.
+// share is the context of a request, and what it holds of a budget.
 type share struct {
+	context.Context // of the request
 	*budget
 	body, answer int64
 }
 
 type shareKey struct{}
 
+// Value implements context.Context.
+func (s *share) Value(key any) any {
+	if _, is := key.(shareKey); is {
+		return s
+	}
+	return s.Context.Value(key)
+}
+
+func (s *share) release() {
+	s.bodies.Release(s.body)
+	s.answers.Release(s.answer)
+}
+
 // withShare has a request hold what it takes until it is answered.
 func (b *budget) withShare(ctx huma.Context, next func(huma.Context)) {
-	s := &share{budget: b}
-	defer func() {
-		s.bodies.Release(s.body)
-		s.answers.Release(s.answer)
-	}()
-	next(huma.WithContext(ctx, context.WithValue(ctx.Context(), shareKey{}, s)))
+	r, _ := humago.Unwrap(ctx)
+	s := &share{Context: fromPeer(ctx.Context(), r.Header), budget: b}
+	defer s.release()
+	next(huma.WithContext(ctx, s))
 }
 
 const (

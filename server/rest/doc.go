@@ -8,6 +8,7 @@
 //
 //	routes.go    every route, in one list
 //	describe.go  what the documentation says about each of them
+//	direct.go    the routes that huma documents, but does not serve: requests of them come by the thousand
 //	handlers.go  what a route reads, and the handlers that are no single call of the center
 //	body.go      a body: its limits and content type, strict reading, what it must give
 //	json.go      strict reading of JSON and of the fields of a body

@@ -144,6 +144,8 @@ func (a *response) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 type router struct {
 	serving *http.ServeMux
 	routes  *http.ServeMux
+
+	around func(http.HandlerFunc) http.HandlerFunc // of the routes that are added
 }
 
 func newRouter() *router {
@@ -154,6 +156,9 @@ func newRouter() *router {
 
 // HandleFunc adds a route.
 func (r *router) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	if r.around != nil {
+		h = r.around(h)
+	}
 	r.serving.HandleFunc(pattern, h)
 	r.routes.HandleFunc(pattern, h)
 }

@@ -35,11 +35,17 @@ type submitOutput struct {
 // known.
 func (a *handlers) submit(ctx context.Context, in *body[api.SubmitRequest]) (*submitOutput, error) {
 	s, err := a.center.Submit(ctx, in.sent.Submit())
-	out := &submitOutput{http.StatusCreated, "/v1/tasks/" + s.Task.JobID.String(), s.Task.ETag, s.Task}
+	out := &submitOutput{http.StatusCreated, string(strconv.AppendUint([]byte("/v1/tasks/"), uint64(s.Task.JobID), 10)), s.Task.ETag, s.Task}
 	if s.Duplicate {
 		out.Status = http.StatusOK
 	}
 	return out, err
+}
+
+func (o *submitOutput) answer(h http.Header) (status int, body any) {
+	values := [...]string{o.Location, o.ETag}
+	h["Location"], h["Etag"] = values[:1:1], values[1:]
+	return o.Status, &o.Body
 }
 
 type batchInput struct{ body[batch] }
@@ -341,10 +347,10 @@ type leaseInput struct {
 	body[api.LeaseRequest]
 }
 
-// Resolve reads the body, and lets the connection live as long as the request may wait.
-func (in *leaseInput) Resolve(ctx huma.Context) []error {
-	errs := in.body.Resolve(ctx)
-	_, w := humago.Unwrap(ctx)
+// receive reads the request, and lets the connection live as long as that may wait.
+func (in *leaseInput) receive(ctx context.Context, w http.ResponseWriter, r *http.Request, most int64) []error {
+	in.Name = r.PathValue("name")
+	errs := in.body.receive(ctx, w, r, most)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(intake.MaxWait + time.Minute))
 	return errs
 }
@@ -360,6 +366,11 @@ func (a *handlers) lease(ctx context.Context, in *leaseInput) (api.LeaseAnswer, 
 		}
 	}
 	return a.center.Lease(ctx, in.Name, ask)
+}
+
+func (a *handlers) settle(ctx context.Context, in *body[api.SettleRequest]) (api.SettleAnswer, error) {
+	results, err := a.center.Settle(ctx, in.sent.Settle...)
+	return api.SettleAnswer{Results: results}, err
 }
 
 type readyOutput struct {
@@ -456,7 +467,7 @@ func (a *handlers) prepare(ctx huma.Context, next func(huma.Context)) {
 			return
 		}
 	}
-	a.budget.withShare(fromPeer(ctx), next)
+	a.budget.withShare(ctx, next)
 }
 
 // ambiguous says what is wrong with a query; nil if nothing is.

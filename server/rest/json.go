@@ -113,9 +113,12 @@ func unescapeName(quoted []byte) []byte {
 func read(field any, value []byte) error {
 	switch field := field.(type) {
 	case *api.BizID:
-		if value[0] != '"' {
-			return field.UnmarshalJSON(value)
+		if value[0] == '"' {
+			if err := checkUnicode(value); err != nil {
+				return err
+			}
 		}
+		return field.UnmarshalJSON(value)
 	case **api.BizID:
 		*field = new(api.BizID)
 		return read(*field, value)
@@ -186,8 +189,6 @@ func readText(field any, s string) (err error) {
 		*field = s
 	case **string:
 		*field = new(s)
-	case *api.BizID:
-		*field, err = api.ParseBizID(s)
 	case *api.OnDuplicate:
 		*field, err = api.OnDuplicate(s), oneOf(s, api.Keep, api.Move, api.Again)
 	case *api.Do:
@@ -279,9 +280,52 @@ func unquote(value []byte) (string, error) {
 	if bytes.IndexByte(value, '\\') < 0 {
 		return string(value[1 : len(value)-1]), nil
 	}
-	var s string
-	err := json.Unmarshal(value, &s)
-	return s, err
+	return unescape(value), nil
+}
+
+// unescape gives the text of a JSON string without half surrogates.
+func unescape(value []byte) string {
+	var text strings.Builder
+	text.Grow(len(value))
+	inner := value[1 : len(value)-1]
+	for {
+		at := bytes.IndexByte(inner, '\\')
+		if at < 0 {
+			text.Write(inner)
+			return text.String()
+		}
+		text.Write(inner[:at])
+		escape := inner[at+1]
+		inner = inner[at+2:]
+		switch escape {
+		case 'b':
+			escape = '\b'
+		case 'f':
+			escape = '\f'
+		case 'n':
+			escape = '\n'
+		case 'r':
+			escape = '\r'
+		case 't':
+			escape = '\t'
+		case 'u':
+			r := hexRune(inner)
+			inner = inner[4:]
+			if utf16.IsSurrogate(r) {
+				r = utf16.DecodeRune(r, hexRune(inner[2:]))
+				inner = inner[6:]
+			}
+			text.WriteRune(r)
+			continue
+		}
+		text.WriteByte(escape)
+	}
+}
+
+// hexRune reads the four digits of a \u escape.
+func hexRune(text []byte) rune {
+	n, _ := strconv.ParseUint(string(text[:4]), 16, 16)
+	return rune(n)
 }
 
 // checkUnicode refuses a JSON value with strings that are no text.
@@ -309,8 +353,7 @@ func halfSurrogate(value []byte) bool {
 		i++
 		var r rune
 		if value[i] == 'u' {
-			n, _ := strconv.ParseUint(string(value[i+1:i+5]), 16, 16)
-			r = rune(n)
+			r = hexRune(value[i+1:])
 			i += 4
 		}
 		switch {

@@ -105,8 +105,12 @@ func (a *handlers) operation(pattern, name string) huma.Operation {
 // withoutDeadline lets an answer take as long as it takes.
 func withoutDeadline(ctx huma.Context, next func(huma.Context)) {
 	_, w := humago.Unwrap(ctx)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
+	endlessAnswer(w)
 	next(ctx)
+}
+
+func endlessAnswer(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // a recorder has none
 }
 
 // document adds to the OpenAPI document what huma cannot know: the body that is

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -147,16 +146,11 @@ func inputOf(op huma.Operation, field string) string {
 
 // writeProblem answers outside of huma: what no operation has seen.
 func writeProblem(w http.ResponseWriter, p *problem) {
-	detail(&p.ErrorModel)
-	text, err := json.Marshal(p)
-	if err != nil {
-		text = []byte(`{}`) // never: it holds strings and numbers
-	}
 	h := w.Header()
 	for name, values := range p.headers {
 		h[name] = values
 	}
-	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Type", typeProblem)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(text, '\n'))
+	_ = writeJSON(w, p) // an error is the connection's
 }

@@ -14,8 +14,8 @@ import (
 // describe.go under its name.
 func (a *handlers) routes() {
 	c, s := a.center, a.cfg.Status
-	route(a, "POST   /v1/tasks", "submit-task", a.submit)
-	answer(a, "POST   /v1/tasks/batch", "submit-batch", a.submitBatch)
+	direct(a, "POST   /v1/tasks", "submit-task", a.submit)
+	direct(a, "POST   /v1/tasks/batch", "submit-batch", onlyBody(a.submitBatch))
 	answer(a, "GET    /v1/tasks", "list-tasks", a.list)
 	taskAnswer(a, "GET    /v1/tasks/{job_id}", "get-task", byID(c.Get))
 	answer(a, "GET    /v1/tasks/{job_id}/why", "explain-task", byID(c.Why))
@@ -72,11 +72,8 @@ func (a *handlers) routes() {
 	started(a, "POST   /v1/biz-types/{name}/retry", "retry-biz-type", func(ctx context.Context, in *retryInput) (api.Retried, error) {
 		return c.Retry(ctx, in.Name, in.sent.Rate)
 	})
-	answer(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", a.lease)
-	answer(a, "POST   /v1/leases/settle", "settle-leases", func(ctx context.Context, in *body[api.SettleRequest]) (api.SettleAnswer, error) {
-		results, err := c.Settle(ctx, in.sent.Settle...)
-		return api.SettleAnswer{Results: results}, err
-	})
+	direct(a, "POST   /v1/biz-types/{name}/lease", "lease-tasks", onlyBody(a.lease))
+	direct(a, "POST   /v1/leases/settle", "settle-leases", onlyBody(a.settle))
 	handler[body[youzanCommand], youzanAnswer](a, "POST   /youzan", "youzan", typeJSON, a.youzan)
 	answer(a, "GET    /healthz", "get-health", func(context.Context, *struct{}) (api.Health, error) { return api.Health{Status: "ok"}, nil })
 	route(a, "GET    /readyz", "get-readiness", a.ready)
@@ -92,12 +89,13 @@ var cancelled = api.Cancelled{Outcome: api.OutcomeCancelled}
 // or an error of the table in problem.go.
 func route[I, O any](a *handlers, pattern, name string, handle func(context.Context, *I) (*O, error)) {
 	op := a.operation(pattern, name)
-	bounded := !descriptions[name].unbounded
+	unbounded := descriptions[name].unbounded
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
-		if bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, a.cfg.Timeout)
-			defer cancel()
+		if !unbounded {
+			var limit bounded
+			limit.within(ctx, a.cfg.Timeout)
+			defer limit.end()
+			ctx = &limit
 		}
 		out, err := handle(ctx, in)
 		if err != nil {
@@ -113,11 +111,18 @@ type output[T any] struct{ Body T }
 
 // answer is route for an output.
 func answer[I, O any](a *handlers, pattern, name string, handle func(context.Context, *I) (O, error)) {
-	route(a, pattern, name, func(ctx context.Context, in *I) (*output[O], error) {
+	route(a, pattern, name, onlyBody(handle))
+}
+
+// onlyBody makes an output of what a handler returns.
+func onlyBody[I, O any](handle func(context.Context, *I) (O, error)) func(context.Context, *I) (*output[O], error) {
+	return func(ctx context.Context, in *I) (*output[O], error) {
 		out, err := handle(ctx, in)
 		return &output[O]{out}, err
-	})
+	}
 }
+
+func (o *output[T]) answer(http.Header) (status int, body any) { return http.StatusOK, &o.Body }
 
 type taskOutput struct {
 	ETag string `header:"ETag" doc:"Names this state of the task; for If-Match."`
