@@ -65,7 +65,8 @@ var passed = regexp.MustCompile(`(?m)^(?:ok (\w+)|test_(\w+) .*\.\.\. ok)\r?$`)
 func holds(t *testing.T, cmd *exec.Cmd) {
 	vectors, err := filepath.Abs("testdata/vectors.json")
 	require.NoError(t, err)
-	cmd.Env = append(os.Environ(), "TOC_SERVER="+start(t), "TOC_TOKEN="+token, "TOC_FAKE="+fake(t), "TOC_VECTORS="+vectors, "PYTHONDONTWRITEBYTECODE=1")
+	center := start(t)
+	cmd.Env = append(os.Environ(), "TOC_SERVER="+center, "TOC_TOKEN="+token, "TOC_FAKE="+fake(t, center), "TOC_VECTORS="+vectors, "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	var names []string

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 import urllib.request
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -20,6 +21,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import toc_client
 from toc_client import Client, ConflictError, Dedup, Error, InvalidError, NotFoundError, Reject, RetryAfter, UnderWay, Worker
 from toc_client._errors import refusal
+from toc_client._gather import Gatherer
 
 VECTORS = json.loads(Path(os.environ["TOC_VECTORS"]).read_text("utf-8"))
 SERVER, TOKEN, FAKE = os.environ["TOC_SERVER"], os.environ["TOC_TOKEN"], os.environ["TOC_FAKE"]
@@ -307,8 +309,8 @@ class Pull(unittest.TestCase):
                          ["invalid", "ok", "ok", "lost"])
 
 
-class Failover(unittest.TestCase):
-    """Servers that are not well: those of TOC_FAKE do what the first part of their path says."""
+class Fakes(unittest.TestCase):
+    """The servers of TOC_FAKE do what the first part of their path says."""
 
     def client(self, *servers: str, **more: Any) -> Client:
         toc = Client(*servers, **more)
@@ -319,9 +321,143 @@ class Failover(unittest.TestCase):
         """A server that does so, with a count of its own."""
         return f"{FAKE}/{behaviour}/{uuid.uuid4()}"
 
-    def calls(self, server: str) -> int:
-        with urllib.request.urlopen(f"{FAKE}/calls/{server.split('/')[-1]}", timeout=30) as answer:
+    def calls(self, server: str, end: str = "") -> int:
+        """How many requests it got, to paths with that end."""
+        with urllib.request.urlopen(f"{FAKE}/calls/{server.split('/')[-1]}{end}", timeout=30) as answer:
             return int(answer.read())
+
+
+class Gather(Fakes):
+    def setUp(self) -> None:
+        self.biz_id = f"{self.id()}-{os.getpid()}"
+        self.outcomes: Dict[str, Any] = {}
+        self.threads: List[threading.Thread] = []
+
+    def release(self, server: str) -> None:
+        urllib.request.urlopen(f"{FAKE}/release/{server.split('/')[-1]}", timeout=30).close()
+
+    def wait(self, fact: Callable[[], bool]) -> None:
+        until = time.time() + 60
+        while not fact():
+            self.assertLess(time.time(), until)
+            time.sleep(0.02)
+
+    def submit(self, toc: Client, name: str, biz_type: str = "order_close", **more: Any) -> None:
+        """Submits in another thread."""
+
+        def run() -> None:
+            try:
+                self.outcomes[name] = toc.submit(biz_type, self.biz_id, delay=3600, attribute=name, **more)
+            except Exception as e:
+                self.outcomes[name] = e
+            toc.close()
+
+        self.threads.append(threading.Thread(target=run))
+        self.threads[-1].start()
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join()
+
+    def fill(self, behaviour: str, *more: str) -> Tuple[Client, str]:
+        """A client with two submits under way at a server that holds them, as long as it takes, and six behind them."""
+        patched = unittest.mock.patch("toc_client._gather._SLOW", 600)
+        patched.start()
+        self.addCleanup(patched.stop)
+        server = self.server("held-" + behaviour)
+        toc = self.client(server, *more, token=TOKEN)
+        for i in range(2):
+            self.submit(toc, f"first {i}")
+        self.wait(lambda: self.calls(server) == 2)
+        for i in range(5):
+            self.submit(toc, str(i))
+        self.submit(toc, "nosuch", biz_type="nosuch")
+        self.wait(lambda: len(toc._gatherer.others.waiting) == 6)
+        return toc, server
+
+    def test_submits_go_together(self) -> None:
+        toc, server = self.fill("center")
+        for i in range(2):
+            self.submit(toc, f"safe {i}", dedup_key="k")
+        self.wait(lambda: self.calls(server) == 4)  # they are not behind the others
+        self.release(server)
+        self.join()
+        self.assertEqual(5, self.calls(server))
+        self.assertEqual(1, self.calls(server, "/batch"))
+        alone = self.client(SERVER, token=TOKEN, gather=False)
+        with self.assertRaises(InvalidError) as invalid:
+            alone.submit("nosuch", self.biz_id, delay=3600)
+        wrong = self.outcomes.pop("nosuch")
+        self.assertIsInstance(wrong, InvalidError)
+        self.assertEqual((str(invalid.exception), invalid.exception.errors), (str(wrong), wrong.errors))
+        self.assertEqual(9, len(self.outcomes))
+        for name, (task, known) in self.outcomes.items():
+            self.assertEqual(task, alone.get(task["job_id"]))
+            if name.startswith("safe"):
+                continue
+            self.assertEqual((name, False), (task["attribute"], known))
+        self.assertEqual([False, True], sorted(self.outcomes[f"safe {i}"][1] for i in range(2)))
+
+    def test_a_slow_request_holds_up_no_other(self) -> None:
+        server = self.server("held-center")
+        toc = self.client(server, token=TOKEN)
+        for i in range(2):
+            self.submit(toc, f"first {i}")
+        self.wait(lambda: self.calls(server) == 2)
+        self.submit(toc, "another")
+        self.wait(lambda: self.calls(server) == 3)
+        self.release(server)
+        self.join()
+        self.assertEqual(3, len([one for one in self.outcomes.values() if isinstance(one, tuple)]))
+
+    def test_gathering_at_an_older_center(self) -> None:
+        _, server = self.fill("old")
+        self.release(server)
+        self.join()
+        self.assertEqual(2 + 1 + 6, self.calls(server))
+        self.assertIsInstance(self.outcomes.pop("nosuch"), InvalidError)
+        self.assertEqual({name: name for name in self.outcomes}, {name: one[0]["attribute"] for name, one in self.outcomes.items()})
+
+    def test_gathered_submits_get_no_answer(self) -> None:
+        good = self.server("center")
+        _, bad = self.fill("0", good)
+        self.release(bad)
+        self.join()
+        self.assertEqual((3, 0), (self.calls(bad), self.calls(good)), "they are not safe to repeat")
+        for one in self.outcomes.values():
+            self.assertIsInstance(one, (OSError, HTTPException))
+
+    def test_a_thread_is_interrupted(self) -> None:
+        patched = unittest.mock.patch("toc_client._gather._SLOW", 600)
+        patched.start()
+        self.addCleanup(patched.stop)
+        go, outcomes = threading.Event(), []
+
+        def send(path: str, text: bytes, safe: bool) -> Tuple[int, Any]:
+            if path.endswith("/batch"):
+                raise KeyboardInterrupt
+            go.wait()
+            return 201, {}
+
+        gatherer = Gatherer(send, False)
+
+        def submit() -> None:
+            try:
+                outcomes.append(type(gatherer.submit(b"{}", False)))
+            except BaseException as e:
+                outcomes.append(type(e))
+
+        threads = [threading.Thread(target=submit) for _ in range(5)]
+        for i, thread in enumerate(threads):
+            thread.start()
+            self.wait(lambda: len(gatherer.others.waiting) == max(0, i - 1))
+        go.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(map(str, [tuple, tuple, KeyboardInterrupt, ConnectionError, ConnectionError])), sorted(map(str, outcomes)))
+
+
+class Failover(Fakes):
 
     def test_what_is_safe_goes_on(self) -> None:
         hour = timedelta(hours=1)

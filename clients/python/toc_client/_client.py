@@ -7,9 +7,10 @@ from http.client import HTTPException
 from typing import Any, Dict, Iterable, Iterator, Mapping
 from urllib.parse import quote
 
+from ._gather import Gatherer
 from ._transport import Stop, Transport
 from ._values import given_id as _biz_id
-from ._values import Duration, change, duration, filters as _filters, has_key, job_id as _id, key, query, submission
+from ._values import Duration, change, duration, encode, filters as _filters, has_key, job_id as _id, key, query, submission
 from ._values import span, time as _time
 
 Task = Dict[str, Any]
@@ -25,11 +26,18 @@ class Client:
     OSError or http.client.HTTPException is raised; a refusal raises an Error.
 
     timeout bounds each try at a server, in seconds, with the answer's body; a lease may take its wait longer.
+
+    Submits of concurrent threads share requests, unless gather is False: a submit is sent at once, unless two requests of
+    submits are under way; what comes meanwhile is the next request. Each thread gets the answer to its own submit.
     """
 
-    def __init__(self, *servers: str, token: str = "", timeout: float = 30.0) -> None:
+    def __init__(self, *servers: str, token: str = "", timeout: float = 30.0, gather: bool = True) -> None:
         self._transport = Transport(servers or ("http://127.0.0.1:8080",), token)
         self._timeout = timeout
+        self._gatherer = Gatherer(self._post, len(servers) > 1) if gather else None
+
+    def _post(self, path: str, text: bytes, safe: bool) -> tuple[int, Any]:
+        return self._transport.call("POST", path, text, timeout=self._timeout, safe=safe)
 
     # Submit
 
@@ -42,7 +50,8 @@ class Client:
         """
         body = submission(biz_type, biz_id, action_time=action_time, delay=delay, attribute=attribute, dedup_key=dedup_key,
                           timeout=timeout, on_duplicate=on_duplicate, past=past)
-        status, task = self._call("POST", "/v1/tasks", body, safe=has_key(body))
+        text, safe = encode(body), has_key(body)
+        status, task = self._gatherer.submit(text, safe) if self._gatherer else self._post("/v1/tasks", text, safe)
         return task, status == 200
 
     def submit_batch(self, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -68,9 +68,15 @@ def refusal(status: int, reason: str, headers: Mapping[str, str] | Message, body
             problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    detail = problem.get("detail") or repr(body[:200])[1:]
+    if not problem.get("detail"):
+        problem["detail"] = repr(body[:200])[1:]
     wait = headers.get("Retry-After") or ""
     if isinstance(problem.get("task"), dict) and headers.get("ETag"):
         problem["task"]["etag"] = headers["ETag"]
+    return refused(status, reason, problem, int(wait) if wait.isdigit() else 0)
+
+
+def refused(status: int, reason: str, problem: Mapping[str, Any], retry_after: int) -> Error:
+    """Makes an exception of a problem."""
     kind = _KINDS.get(status, Error)
-    return kind(status, problem.get("title") or reason, detail, problem, int(wait) if wait.isdigit() else 0)
+    return kind(status, problem.get("title") or reason, problem.get("detail") or "", problem, retry_after)

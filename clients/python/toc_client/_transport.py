@@ -68,7 +68,7 @@ class Transport:
         self._current = 0
         self._local = threading.local()  # connections: http.client's serve one thread
 
-    def call(self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout: float, etag: str = "", safe: bool,
+    def call(self, method: str, path: str, body: Mapping[str, Any] | bytes | None, *, timeout: float, etag: str = "", safe: bool,
              stop: Stop | None = None) -> tuple[int, Any]:
         """Makes a request, and returns the status and the body of an answer that is no refusal. timeout bounds each try."""
         headers = {"Accept": "application/json"}
@@ -78,7 +78,7 @@ class Transport:
             headers["If-Match"] = etag
         sent = None
         if body is not None:
-            sent = encode(body)
+            sent = body if isinstance(body, bytes) else encode(body)
             headers["Content-Type"] = "application/json"
         n, first, sent_before = len(self._servers), self._current, False
         for i in range(n):
