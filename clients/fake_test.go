@@ -1,7 +1,9 @@
 package clients
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -91,11 +93,13 @@ func (f *fakes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch _, _ = fmt.Sscan(behaviour, &status); {
 	case garbage[behaviour] != "":
 		_, _ = w.Write([]byte(garbage[behaviour]))
-	case behaviour == "center" || behaviour == "old" && !strings.HasSuffix(rest, "/batch"):
+	case behaviour == "old" && unknownTo(r, rest) != "":
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = fmt.Fprintf(w, `{"errors":[{"location":"body.%s","message":"is no field of this body"}]}`, unknownTo(r, rest))
+	case behaviour == "center" || behaviour == "old":
 		r.URL.Path, r.URL.RawPath = rest, ""
 		f.center.ServeHTTP(w, r)
-	case behaviour == "old":
-		w.WriteHeader(http.StatusUnprocessableEntity)
 	case behaviour == "redirect":
 		http.Redirect(w, r, "/200/"+name+"/stolen", http.StatusFound)
 	case behaviour == "hang":
@@ -108,6 +112,18 @@ func (f *fakes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(`{"job_id":"7","outcome":"cancelled","results":[]}`))
 	}
+}
+
+// unknownTo is a field of a request that a center of an older build does not know.
+func unknownTo(r *http.Request, path string) string {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	for end, field := range map[string]string{"/batch": "full", "/lease": "settle"} {
+		if strings.HasSuffix(path, end) && bytes.Contains(body, []byte(`"`+field+`":`)) {
+			return field
+		}
+	}
+	return ""
 }
 
 // drip sends a byte now and then: each comes in time, and the answer does not.

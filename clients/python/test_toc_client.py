@@ -457,6 +457,30 @@ class Gather(Fakes):
         self.assertEqual(sorted(map(str, [tuple, tuple, KeyboardInterrupt, ConnectionError, ConnectionError])), sorted(map(str, outcomes)))
 
 
+class WorkerRequests(Fakes):
+    def work(self, behaviour: str) -> str:
+        """Has a worker with one thread run five tasks, and returns its server."""
+        with Client(SERVER, token=TOKEN) as toc:
+            ids = [toc.submit("pulled", i, delay=0)[0]["job_id"] for i in range(5)]
+            server = self.server(behaviour)
+            worker = Worker(self.client(server, token=TOKEN), "pulled", lambda *_: None, threads=1)
+            thread = threading.Thread(target=worker.work)
+            thread.start()
+            until = time.time() + 60
+            while {toc.get(i)["status"] for i in ids} != {"processed"} and time.time() < until:
+                time.sleep(0.02)
+            worker.stop()
+            thread.join()
+            self.assertEqual({"processed"}, {toc.get(i)["status"] for i in ids})
+        return server
+
+    def test_a_worker_settles_with_its_next_lease(self) -> None:
+        self.assertEqual(0, self.calls(self.work("center"), "/settle"))
+
+    def test_a_worker_at_an_older_center(self) -> None:
+        self.assertGreater(self.calls(self.work("old"), "/settle"), 0)
+
+
 class Failover(Fakes):
 
     def test_what_is_safe_goes_on(self) -> None:

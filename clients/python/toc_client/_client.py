@@ -147,10 +147,11 @@ class Client:
 
         The answer has tasks, each with lease, expires_at, attempt and task, and paused. Worker does all of this.
         """
-        return self._lease(biz_type, max, wait, ttr, None)
+        return self._lease(biz_type, max, wait, ttr, None, [])
 
-    def _lease(self, biz_type: str, max: int, wait: Duration | None, ttr: Duration | None, stop: Stop | None) -> dict[str, Any]:
-        body: dict[str, Any] = {"max": max}
+    def _lease(self, biz_type: str, max: int, wait: Duration | None, ttr: Duration | None, stop: Stop | None,
+               settle: list[dict[str, str]]) -> dict[str, Any]:
+        body: dict[str, Any] = {"max": max, **({"settle": settle} if settle else {})}
         if wait is not None:
             body["wait"] = duration("wait", wait)
         if ttr is not None:

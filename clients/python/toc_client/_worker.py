@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Callable
 
 from ._client import Client, Task
-from ._errors import Error, UnavailableError
+from ._errors import Error
 from ._leases import LeaseKeeper, expires_at
 from ._transport import Stop
 from ._values import Duration, duration, span
@@ -21,6 +21,8 @@ _log = logging.getLogger("toc_client")
 _WAIT = timedelta(seconds=20)  # of a lease
 _PAUSE = 1.0  # seconds after a failed request
 _SETTLE_PAUSE = 0.1  # seconds before a lease is settled again
+_MAX_SETTLE = 1000  # leases that a request settles
+_APART = 60.0  # seconds for which requests settle or lease, after a center has refused one that did both
 _SETTLE_TIME = 20.0  # seconds that a lease is settled again, and longer if it lasts longer
 
 
@@ -58,6 +60,7 @@ class Worker:
         self._ttr, self._max_run = None if ttr is None else span("ttr", ttr), span("max_run", max_run)
         self._free = threading.Semaphore(threads)
         self._stop = Stop()
+        self._apart = 0.0  # until then no request does both: the center does not know that
 
     def stop(self) -> None:
         """Makes work return, once the tasks that run have ended. Any thread, and a signal handler, may call it."""
@@ -68,22 +71,35 @@ class Worker:
         worker works once."""
         keeper = LeaseKeeper(self._client, self._ttr, self._max_run)
         tasks: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        threads = [threading.Thread(target=self._run_all, args=(tasks, keeper), name="toc-worker", daemon=True) for _ in range(self._threads)]
-        for thread in threads:
-            thread.start()
+        again = _Outbox()
+        results = _Outbox(again)
+
+        def thread(target: Callable[..., None], *args: Any) -> threading.Thread:
+            started = threading.Thread(target=target, args=args, name="toc-worker", daemon=True)
+            started.start()
+            return started
+
+        threads = [thread(self._run_all, tasks, results, keeper) for _ in range(self._threads)]
+        settlers = [(box, thread(self._settle_all, box)) for box in (results, again)]
         try:
+            results.hold()
             while self._stop.at is None:
                 free = self._take()
-                leased = self._lease(free) if free else []
+                leased = self._lease(free, results) if free else []
+                results.hold()
                 for _ in range(free - len(leased)):
                     self._free.release()
                 for one in leased:
                     tasks.put(one)
         finally:
+            results.let_go()
             for _ in threads:
                 tasks.put(None)
-            for thread in threads:
-                thread.join()
+            for one_thread in threads:
+                one_thread.join()
+            for box, settler in settlers:
+                box.close()
+                settler.join()
             keeper.close()
             self._stop.close()
 
@@ -97,35 +113,53 @@ class Worker:
             n += 1
         return n
 
-    def _lease(self, free: int) -> list[dict[str, Any]]:
+    def _lease(self, free: int, results: _Outbox) -> list[dict[str, Any]]:
+        """Leases tasks, and settles what waits for that in the same request."""
+        if time.monotonic() < self._apart:
+            results.let_go()
+        outcomes = results.take_held()
+        answered: list[dict[str, Any]] = []
+        wrong: Exception | None = None
         try:
-            return list(self._client._lease(self._biz_type, free, _WAIT, self._ttr, self._stop)["tasks"])
+            if outcomes:
+                answer = self._client._lease(self._biz_type, free, None, self._ttr, None, [one.settlement for one in outcomes])
+                answered = answer.get("results", [])
+            else:
+                answer = self._client._lease(self._biz_type, free, _WAIT, self._ttr, self._stop, [])
+            return list(answer["tasks"])
         except Error as e:
+            if outcomes and any(field.get("location") == "body.settle" for field in e.errors):  # an older center
+                self._apart = time.monotonic() + _APART
+                results.add(*outcomes)
+                outcomes = []
+                return []
+            wrong = e
             if 400 <= e.status < 500 and e.status not in (408, 429):
                 raise
-            wrong: Exception = e
         except (OSError, HTTPException) as e:
             wrong = e
+        finally:
+            results.again.add(*self._settled(outcomes, answered, wrong if outcomes else None))
         if self._stop.at is None:
             _log.warning("no tasks of %s leased; trying again: %s", self._biz_type, wrong)
             self._stop.pause(_PAUSE)
         return []
 
-    def _run_all(self, tasks: SimpleQueue[dict[str, Any] | None], keeper: LeaseKeeper) -> None:
+    def _run_all(self, tasks: SimpleQueue[dict[str, Any] | None], results: _Outbox, keeper: LeaseKeeper) -> None:
         try:
             for leased in iter(tasks.get, None):
-                self._one(leased, keeper)
+                self._one(leased, results, keeper)
         finally:
             self._client.close()  # the connections of this thread
 
-    def _one(self, leased: dict[str, Any], keeper: LeaseKeeper) -> None:
+    def _one(self, leased: dict[str, Any], results: _Outbox, keeper: LeaseKeeper) -> None:
         try:
             kept = keeper.keep(leased)
             try:
                 settlement = self._outcome(leased)
             finally:
                 keeper.release(kept)
-            self._settle(leased, settlement)
+            results.add(_Outcome(leased, settlement))
         except Exception:
             _log.exception("task %s is not settled", leased["task"]["job_id"])
         finally:
@@ -145,20 +179,95 @@ class Worker:
             settlement.update(error=_text(f"{type(e).__name__}: {e}"))
         return settlement
 
-    def _settle(self, leased: dict[str, Any], settlement: dict[str, str]) -> None:
-        until = max(time.time() + _SETTLE_TIME, expires_at(leased).timestamp())
-        while True:
-            try:
-                result = self._client.settle([settlement])[0]["result"]
-            except (UnavailableError, OSError, HTTPException) as e:
-                _log.warning("a lease of %s is not settled; trying again: %s", self._biz_type, e)
-                result = "unavailable"
-            if result == "ok":
-                return
-            if result != "unavailable" or time.time() > until:
-                _log.warning("task %s is not settled: %s; it may run again", leased["task"]["job_id"], result)
-                return
-            time.sleep(_SETTLE_PAUSE)
+    def _settle_all(self, results: _Outbox) -> None:
+        """Settles the outcomes that no request for tasks takes along."""
+        try:
+            for outcomes in iter(results.take, []):
+                answered, wrong = [], None
+                try:
+                    answered = self._client.settle(one.settlement for one in outcomes)
+                except (Error, OSError, HTTPException) as e:
+                    wrong = e
+                again = self._settled(outcomes, answered, wrong)
+                results.again.add(*again)
+                if again and results.again is results:
+                    time.sleep(_SETTLE_PAUSE)
+        finally:
+            self._client.close()
+
+    def _settled(self, outcomes: list[_Outcome], answered: list[dict[str, Any]], wrong: Exception | None) -> list[_Outcome]:
+        """Reads the results of settlements, and returns the outcomes that are to be settled again."""
+        if wrong is not None:
+            _log.warning("leases of %s are not settled; trying again: %s", self._biz_type, wrong)
+        again = []
+        for i, one in enumerate(outcomes):
+            result = answered[i]["result"] if i < len(answered) else "unavailable"
+            if result == "unavailable" and time.time() < one.until:
+                again.append(one)
+            elif result != "ok":
+                _log.warning("task %s is not settled: %s; it may run again", one.job_id, result)
+        return again
+
+
+class _Outcome:
+    """A run that has ended."""
+
+    def __init__(self, leased: dict[str, Any], settlement: dict[str, str]) -> None:
+        self.settlement, self.job_id = settlement, leased["task"]["job_id"]
+        self.until = max(time.time() + _SETTLE_TIME, expires_at(leased).timestamp())
+
+
+class _Outbox:
+    """The outcomes that are to be settled. While the worker waits for a free thread they wait for its next request for tasks; else a
+    request settles them that does nothing else."""
+
+    def __init__(self, again: _Outbox | None = None) -> None:
+        # of the outcomes that could not be settled: their rows may be locked, and must hold up neither others nor the leases
+        self.again = again or self
+        self._changed = threading.Condition()
+        self._list: list[_Outcome] = []
+        self._held = self._closed = False
+
+    def hold(self) -> None:
+        """Keeps outcomes for the next request for tasks."""
+        with self._changed:
+            self._held = True
+
+    def let_go(self) -> None:
+        """Has outcomes settled at once."""
+        with self._changed:
+            self._held = False
+            self._changed.notify()
+
+    def add(self, *outcomes: _Outcome) -> None:
+        with self._changed:
+            self._list += outcomes
+            self._changed.notify()
+
+    def take_held(self) -> list[_Outcome]:
+        """Takes what is held for a request for tasks. What comes afterwards is not held."""
+        with self._changed:
+            taken = self._take() if self._held else []
+            self._held = False
+            self._changed.notify()
+            return taken
+
+    def take(self) -> list[_Outcome]:
+        """Takes as many outcomes as fit into a request, and waits for one. None: there will be no more."""
+        with self._changed:
+            while not self._closed and (self._held or not self._list):
+                self._changed.wait()
+            return self._take()
+
+    def _take(self) -> list[_Outcome]:
+        taken, self._list = self._list[:_MAX_SETTLE], self._list[_MAX_SETTLE:]
+        return taken
+
+    def close(self) -> None:
+        """Says that no further outcome comes."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
 
 
 def _text(error: str) -> str:
