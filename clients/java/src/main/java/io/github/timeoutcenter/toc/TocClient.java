@@ -2,6 +2,7 @@ package io.github.timeoutcenter.toc;
 
 import java.io.IOException;
 import java.net.http.HttpClient;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
@@ -21,10 +22,17 @@ import java.util.function.Function;
 public final class TocClient {
     private final Transport transport;
     private final Duration timeout;
+    private final Gatherer gatherer; // null: each submit goes alone
 
     private TocClient(Builder b) {
         transport = new Transport(b.servers, b.token, b.http);
         timeout = b.timeout;
+        gatherer = b.isGathering ? new Gatherer(transport, timeout, b.slow) : null;
+    }
+
+    /** How many submits wait for their request. */
+    int waiting() {
+        return gatherer.waiting();
     }
 
     /** A client of the center at these URLs, like http://127.0.0.1:8080, without a token. */
@@ -43,6 +51,8 @@ public final class TocClient {
         private String token = "";
         private Duration timeout = Duration.ofSeconds(30);
         private HttpClient http;
+        private boolean isGathering = true;
+        private Duration slow = Gatherer.SLOW;
 
         private Builder(String server, String... others) {
             servers = new ArrayList<>(List.of(server));
@@ -70,6 +80,21 @@ public final class TocClient {
             return this;
         }
 
+        /**
+         * Whether submits of concurrent threads share requests; true if left out. A submit is sent at once, unless two requests
+         * of submits are under way; what comes meanwhile is the next request. Each thread gets the answer to its own submit.
+         */
+        public Builder gathering(boolean isGathering) {
+            this.isGathering = isGathering;
+            return this;
+        }
+
+        /** How long a request of submits holds up others. */
+        Builder slow(Duration slow) {
+            this.slow = slow;
+            return this;
+        }
+
         /** The client; it connects at the first call. */
         public TocClient build() {
             return new TocClient(this);
@@ -80,6 +105,9 @@ public final class TocClient {
 
     /** Stores one task. When it returns, the task is committed. */
     public Submitted submit(Submission s) throws IOException, InterruptedException {
+        if (gatherer != null) {
+            return gatherer.submit(JsonWriter.write(s.body()).getBytes(StandardCharsets.UTF_8), s.isRepeatable());
+        }
         return call("POST", "/v1/tasks", s.body(), "", s.isRepeatable(), a -> new Submitted(Task.of(a.body(), a.etag()), a.status() == 200));
     }
 
@@ -201,12 +229,27 @@ public final class TocClient {
      * {@link Worker} does all of this.
      */
     public Leased lease(String bizType, int max, Duration wait, Duration ttr) throws IOException, InterruptedException {
+        return lease(bizType, max, wait, ttr, List.of()).leased();
+    }
+
+    /** Leases, and the results of settlements that were sent with the request. */
+    record LeasedAndSettled(Leased leased, List<Settled> results) {}
+
+    /** As lease; settlements are settled first, and if there are some the request does not wait. */
+    LeasedAndSettled lease(String bizType, int max, Duration wait, Duration ttr, List<Settlement> settlements)
+            throws IOException, InterruptedException {
         Map<String, Object> body = new LinkedHashMap<>(Map.of("max", max, "wait", Values.duration("wait", wait)));
         if (ttr != null) {
             body.put("ttr", Values.duration("ttr", ttr));
         }
+        if (!settlements.isEmpty()) {
+            body.put("settle", settlements.stream().map(Settlement::body).toList());
+        }
         Transport.Request r = new Transport.Request("POST", bizType(bizType, "/lease"), body, "", false, timeout.plus(wait));
-        return read(r, a -> Leased.of(Values.object(a.body())));
+        return transport.read(r, a -> {
+            Map<String, Object> answer = Values.object(a.body());
+            return new LeasedAndSettled(Leased.of(answer), settlements.isEmpty() ? List.of() : Settled.list(answer.get("results")));
+        });
     }
 
     /**
@@ -219,9 +262,8 @@ public final class TocClient {
 
     List<Settled> settle(List<Settlement> settlements, boolean isRepeatable, Duration timeout) throws IOException, InterruptedException {
         Map<String, Object> body = Map.of("settle", settlements.stream().map(Settlement::body).toList());
-        return read(new Transport.Request("POST", "/v1/leases/settle", body, "", isRepeatable, timeout), a ->
-                Values.list(Values.object(a.body()).get("results")).stream().map(Values::object)
-                        .map(f -> new Settled(Values.text(f.get("lease")), Values.text(f.get("result")))).toList());
+        return transport.read(new Transport.Request("POST", "/v1/leases/settle", body, "", isRepeatable, timeout),
+                a -> Settled.list(Values.object(a.body()).get("results")));
     }
 
     // The way to a server
@@ -244,15 +286,6 @@ public final class TocClient {
 
     private <T> T call(String method, String path, Object body, String etag, boolean isRepeatable, Function<Transport.Answer, T> read)
             throws IOException, InterruptedException {
-        return read(new Transport.Request(method, path, body, etag, isRepeatable, timeout), read);
-    }
-
-    private <T> T read(Transport.Request r, Function<Transport.Answer, T> read) throws IOException, InterruptedException {
-        Transport.Answer answer = transport.call(r);
-        try {
-            return read.apply(answer);
-        } catch (IllegalArgumentException | ArithmeticException e) {
-            throw new IOException(r.method() + " " + r.path() + ": whatever answered is no timeout center: " + e.getMessage(), e);
-        }
+        return transport.read(new Transport.Request(method, path, body, etag, isRepeatable, timeout), read);
     }
 }

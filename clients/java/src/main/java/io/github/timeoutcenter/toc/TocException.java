@@ -66,6 +66,11 @@ public class TocException extends RuntimeException {
         return retryAfter;
     }
 
+    /** Whether a repeat of the request would be refused, too. */
+    boolean isForGood() {
+        return status >= 400 && status < 500 && status != 408 && status != 429;
+    }
+
     /** No task, business type or operation is there by this name. */
     public static final class NotFound extends TocException {
         private static final long serialVersionUID = 1;
@@ -115,13 +120,17 @@ public class TocException extends RuntimeException {
 
     /** Makes an exception of an answer. What stands between client and server may have sent it. */
     static TocException of(int status, String contentType, String retryAfter, String etag, String body) {
-        Map<String, Object> problem = problem(contentType, body);
+        return of(status, problem(contentType, body), seconds(retryAfter), etag, body);
+    }
+
+    /** Makes an exception of a problem; shown is what stands for its detail. */
+    static TocException of(int status, Map<String, Object> problem, Duration retryAfter, String etag, String shown) {
         String title = Values.text(problem.get("title"));
         String detail = Values.text(problem.get("detail"));
         List<FieldError> errors = problem.get("errors") instanceof List<?> list
                 ? list.stream().map(TocException::fieldError).toList() : List.of();
-        Facts f = new Facts(status, title.isEmpty() ? "refused" : title, detail.isEmpty() ? "'" + shown(body) + "'" : detail,
-                Values.text(problem.get("outcome")), task(problem, etag), errors, seconds(retryAfter));
+        Facts f = new Facts(status, title.isEmpty() ? "refused" : title, detail.isEmpty() ? "'" + shown(shown) + "'" : detail,
+                Values.text(problem.get("outcome")), task(problem, etag), errors, retryAfter);
         return switch (status) {
             case 404 -> new NotFound(f);
             case 409 -> new Conflict(f);

@@ -18,6 +18,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Function;
 
 /**
  * Takes requests to one of the servers. A request goes to the one that answered last. If no connection to it can be made,
@@ -42,7 +43,7 @@ final class Transport {
                 .connectTimeout(TRY).followRedirects(HttpClient.Redirect.NEVER).build();
     }
 
-    /** A request: body and etag may be null or empty, and timeout bounds each try. */
+    /** A request: body and etag may be null or empty, a body of bytes is sent as it is, and timeout bounds each try. */
     record Request(String method, String path, Object body, String etag, boolean isRepeatable, Duration timeout) {}
 
     /** An answer that is no refusal. */
@@ -62,7 +63,7 @@ final class Transport {
     }
 
     Answer call(Request r) throws IOException, InterruptedException {
-        byte[] sent = r.body == null ? null : JsonWriter.write(r.body).getBytes(StandardCharsets.UTF_8);
+        byte[] sent = r.body == null ? null : r.body instanceof byte[] text ? text : JsonWriter.write(r.body).getBytes(StandardCharsets.UTF_8);
         int n = servers.size();
         int first = current;
         for (int i = 0;; i++) {
@@ -78,13 +79,32 @@ final class Transport {
                 continue;
             }
             int status = answer.statusCode();
-            if (r.isRepeatable && !last && (status == 502 || status == 503 || status == 504)) {
+            if (r.isRepeatable && !last && isOfThisServer(status)) {
                 continue;
             }
             Answer read = read(r, answer);
             current = at;
             return read;
         }
+    }
+
+    /** Makes a request, and reads its answer. */
+    <T> T read(Request r, Function<Answer, T> read) throws IOException, InterruptedException {
+        Answer answer = call(r);
+        try {
+            return read.apply(answer);
+        } catch (IllegalArgumentException | ArithmeticException e) {
+            throw new IOException(r.method() + " " + r.path() + ": whatever answered is no timeout center: " + e.getMessage(), e);
+        }
+    }
+
+    /** Whether another server may answer what this one has not. */
+    static boolean isOfThisServer(int status) {
+        return status == 502 || status == 503 || status == 504;
+    }
+
+    boolean hasOthers() {
+        return servers.size() > 1;
     }
 
     private static boolean nothingWasSent(IOException e) {
@@ -117,7 +137,7 @@ final class Transport {
     }
 
     /** The same exception with the stack of this thread. */
-    private static IOException rethrown(Throwable cause) {
+    static IOException rethrown(Throwable cause) {
         IOException e;
         if (cause instanceof ConnectException) {
             e = new ConnectException(cause.getMessage());

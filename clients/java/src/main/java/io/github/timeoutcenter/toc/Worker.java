@@ -3,6 +3,7 @@ package io.github.timeoutcenter.toc;
 import java.io.IOException;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
 import java.util.concurrent.CountDownLatch;
@@ -28,6 +29,7 @@ public final class Worker {
     private static final Duration WAIT = Duration.ofSeconds(20); // of a lease
     private static final Duration PAUSE = Duration.ofSeconds(1); // after a failed request
     private static final Duration SETTLE_PAUSE = Duration.ofMillis(100); // before a lease is settled again
+    private static final Duration APART = Duration.ofMinutes(1); // after a center has refused a request that leases and settles
     private static final Duration STOP_PAUSE = Duration.ofMillis(500); // an answer may be under way when stop is called
     private static final int MAX_THREADS = 256;
 
@@ -40,7 +42,14 @@ public final class Worker {
     private final Semaphore free;
     private final Object change = new Object();
     private final CountDownLatch ended = new CountDownLatch(1);
+    private final Outbox results = new Outbox();
+
+    /** The outcomes that could not be settled: their rows may be locked, and must hold up neither others nor the leases. */
+    private final Outbox again = new Outbox();
+
     private boolean isStopped; // guarded by change
+    private boolean isIdle; // guarded by change: the thread that leases may be interrupted
+    private long apartUntil = System.nanoTime(); // until then no request leases and settles: the center does not know that
     private TocException failure; // by the thread that leases, until it has ended
 
     private Worker(Builder b) {
@@ -160,12 +169,20 @@ public final class Worker {
         LeaseKeeper keeper = new LeaseKeeper(client, ttr, maxRun);
         Thread leasing = thread(() -> leaseAll(pool, keeper));
         leasing.start();
+        Thread settling = thread(() -> settleAll(results));
+        settling.start();
+        Thread settlingAgain = thread(() -> settleAll(again));
+        settlingAgain.start();
         boolean interrupted = awaitStop();
         interrupted |= join(leasing, STOP_PAUSE);
-        leasing.interrupt(); // the center gives a caller that hangs up no lease
+        interruptIdle(leasing);
         interrupted |= join(leasing, Duration.ZERO);
         pool.shutdown();
         interrupted |= awaitEnd(pool);
+        results.close();
+        interrupted |= join(settling, Duration.ZERO);
+        again.close();
+        interrupted |= join(settlingAgain, Duration.ZERO);
         keeper.close();
         ended.countDown();
         if (interrupted) {
@@ -231,10 +248,12 @@ public final class Worker {
 
     private void leaseAll(ExecutorService pool, LeaseKeeper keeper) {
         try {
+            results.hold();
             while (!isStopped()) {
                 free.acquire();
                 int n = 1 + free.drainPermits();
                 List<Leased.One> leased = isStopped() ? List.of() : lease(n);
+                results.hold();
                 free.release(n - leased.size());
                 for (Leased.One one : leased) {
                     pool.execute(() -> run(one, keeper));
@@ -245,26 +264,71 @@ public final class Worker {
         } catch (TocException e) {
             failure = e;
             stop();
+        } finally {
+            results.letGo();
         }
     }
 
+    /** Leases tasks, and settles what waits for that in the same request. */
     private List<Leased.One> lease(int max) throws InterruptedException {
+        if (System.nanoTime() - apartUntil < 0) {
+            results.letGo();
+        }
+        List<Outbox.Outcome> outcomes = results.takeHeld();
+        List<Settled> answered = List.of();
         try {
-            Leased got = client.lease(bizType, max, WAIT, ttr);
-            if (got.tasks().size() > max) {
+            TocClient.LeasedAndSettled got = lease(max, outcomes);
+            answered = got.results();
+            if (got.leased().tasks().size() > max) {
                 throw new IOException("more tasks than were asked for");
             }
-            return got.tasks();
+            return got.leased().tasks();
         } catch (TocException e) {
-            if (e.status() >= 400 && e.status() < 500 && e.status() != 408 && e.status() != 429) {
+            if (!outcomes.isEmpty() && e.errors().stream().anyMatch(f -> f.location().equals("body.settle"))) { // an older center
+                apartUntil = System.nanoTime() + APART.toNanos();
+                results.add(outcomes);
+                outcomes = List.of();
+                return List.of();
+            }
+            if (e.isForGood()) {
                 throw e;
             }
             LOG.log(System.Logger.Level.WARNING, "no tasks of " + bizType + " leased; trying again: " + e.getMessage());
         } catch (IOException e) {
             LOG.log(System.Logger.Level.WARNING, "no tasks of " + bizType + " leased; trying again: " + e);
+        } finally {
+            again.add(unsettled(outcomes, answered));
         }
+        setIdle(true);
         Thread.sleep(PAUSE.toMillis());
+        setIdle(false);
         return List.of();
+    }
+
+    private TocClient.LeasedAndSettled lease(int max, List<Outbox.Outcome> outcomes) throws IOException, InterruptedException {
+        if (!outcomes.isEmpty()) { // it does not wait, and an interrupt would hide the results
+            return client.lease(bizType, max, Duration.ZERO, ttr, outcomes.stream().map(Outbox.Outcome::settlement).toList());
+        }
+        setIdle(true);
+        try {
+            return client.lease(bizType, max, WAIT, ttr, List.of());
+        } finally {
+            setIdle(false);
+        }
+    }
+
+    private void setIdle(boolean idle) {
+        synchronized (change) {
+            isIdle = idle;
+        }
+    }
+
+    private void interruptIdle(Thread leasing) {
+        synchronized (change) {
+            if (isIdle) {
+                leasing.interrupt(); // the center gives a caller that hangs up no lease
+            }
+        }
     }
 
     private void run(Leased.One one, LeaseKeeper keeper) {
@@ -276,9 +340,8 @@ public final class Worker {
             } finally {
                 kept.release();
             }
-            settle(one, outcome);
-        } catch (InterruptedException e) {
-            LOG.log(System.Logger.Level.ERROR, "a thread of a worker was interrupted: task " + one.task().jobId() + " is not settled");
+            Instant until = one.expiresAt().isAfter(Instant.now().plus(WAIT)) ? one.expiresAt() : Instant.now().plus(WAIT);
+            results.add(List.of(new Outbox.Outcome(outcome, one.task().jobId(), until)));
         } finally {
             free.release();
         }
@@ -298,29 +361,39 @@ public final class Worker {
         }
     }
 
-    private void settle(Leased.One one, Settlement outcome) throws InterruptedException {
-        Instant until = one.expiresAt().isAfter(Instant.now().plus(WAIT)) ? one.expiresAt() : Instant.now().plus(WAIT);
-        while (true) {
-            String result = settled(outcome);
-            if (result.equals("ok")) {
-                return;
+    /** Settles the outcomes that no request for tasks takes along. */
+    private void settleAll(Outbox box) {
+        try {
+            for (List<Outbox.Outcome> list = box.take(); !list.isEmpty(); list = box.take()) {
+                List<Settled> answered = List.of();
+                try {
+                    answered = client.settle(list.stream().map(Outbox.Outcome::settlement).toList());
+                } catch (TocException | IOException e) {
+                    LOG.log(System.Logger.Level.WARNING, "leases of " + bizType + " are not settled; trying again: " + e);
+                }
+                List<Outbox.Outcome> rest = unsettled(list, answered);
+                again.add(rest);
+                if (!rest.isEmpty() && box == again) {
+                    Thread.sleep(SETTLE_PAUSE.toMillis());
+                }
             }
-            if (!result.equals("unavailable") || Instant.now().isAfter(until)) {
-                LOG.log(System.Logger.Level.WARNING, "task {0} is not settled: {1}; it may run again", one.task().jobId(), result);
-                return;
-            }
-            Thread.sleep(SETTLE_PAUSE.toMillis());
+        } catch (InterruptedException e) {
+            LOG.log(System.Logger.Level.ERROR, "a thread of a worker was interrupted: leases of " + bizType + " are not settled");
         }
     }
 
-    private String settled(Settlement outcome) throws InterruptedException {
-        try {
-            return client.settle(List.of(outcome)).get(0).result();
-        } catch (TocException.Unavailable | IOException e) {
-            LOG.log(System.Logger.Level.WARNING, "a lease of " + bizType + " is not settled; trying again: " + e);
-            return "unavailable";
-        } catch (TocException | IndexOutOfBoundsException e) {
-            return e.toString();
+    /** Reads the results of settlements, and returns the outcomes that are to be settled again. */
+    private static List<Outbox.Outcome> unsettled(List<Outbox.Outcome> list, List<Settled> answered) {
+        List<Outbox.Outcome> rest = new ArrayList<>();
+        for (int i = 0; i < list.size(); i++) {
+            Outbox.Outcome one = list.get(i);
+            String result = i < answered.size() ? answered.get(i).result() : "unavailable";
+            if (result.equals("unavailable") && Instant.now().isBefore(one.until())) {
+                rest.add(one);
+            } else if (!result.equals("ok")) {
+                LOG.log(System.Logger.Level.WARNING, "task {0} is not settled: {1}; it may run again", one.jobId(), result);
+            }
         }
+        return rest;
     }
 }

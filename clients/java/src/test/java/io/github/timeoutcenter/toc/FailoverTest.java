@@ -26,13 +26,27 @@ final class FailoverTest {
     }
 
     /** A server that does so, with a count of its own. */
-    private static String server(String behaviour) {
+    static String server(String behaviour) {
         return FAKE + "/" + behaviour + "/java-" + UUID.randomUUID();
     }
 
     private static int calls(String server) throws Exception {
-        String name = server.substring(server.lastIndexOf('/'));
-        return Integer.parseInt(HTTP.send(HttpRequest.newBuilder(URI.create(FAKE + "/calls" + name)).build(), HttpResponse.BodyHandlers.ofString()).body());
+        return calls(server, "");
+    }
+
+    /** How many requests it got, to paths with that end. */
+    static int calls(String server, String end) throws Exception {
+        return Integer.parseInt(ask("/calls", server, end));
+    }
+
+    /** Has it answer what it holds. */
+    static void release(String server) throws Exception {
+        ask("/release", server, "");
+    }
+
+    private static String ask(String what, String server, String end) throws Exception {
+        URI uri = URI.create(FAKE + what + server.substring(server.lastIndexOf('/')) + end);
+        return HTTP.send(HttpRequest.newBuilder(uri).build(), HttpResponse.BodyHandlers.ofString()).body();
     }
 
     private interface Call {

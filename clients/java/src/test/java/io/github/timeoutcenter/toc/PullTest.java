@@ -2,6 +2,7 @@ package io.github.timeoutcenter.toc;
 
 import java.time.Duration;
 import java.time.Instant;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -112,6 +113,32 @@ final class PullTest {
         Leased got = toc.lease("stopped", 2, Duration.ofSeconds(20), null);
         Tests.equal(List.of(next), got.tasks().stream().map(one -> one.task().jobId()).toList());
         toc.settle(List.of(Settlement.reject(got.tasks().get(0).lease(), "x")));
+    }
+
+    /** Has a worker with one thread run five tasks, and returns its server. */
+    private String work(String behaviour) throws Exception {
+        String server = FailoverTest.server(behaviour);
+        Worker worker = Worker.builder(TocClient.builder(server).token(System.getenv("TOC_TOKEN")).build(), "pulled", (task, attempt) -> {})
+                .threads(1).build();
+        List<String> ids = new ArrayList<>();
+        for (int i = 0; i < 5; i++) {
+            ids.add(submit("pulled", ""));
+        }
+        Thread t = start(worker);
+        for (String id : ids) {
+            await(() -> toc.get(id).status().equals("processed"));
+        }
+        worker.stop();
+        t.join();
+        return server;
+    }
+
+    void aWorkerSettlesWithItsNextLease() throws Exception {
+        Tests.equal(0, FailoverTest.calls(work("center"), "/settle"));
+    }
+
+    void aWorkerAtAnOlderCenter() throws Exception {
+        Tests.holds(FailoverTest.calls(work("old"), "/settle") > 0, "it settles in a separate request");
     }
 
     void aWorkerIsRefused() throws Exception {
