@@ -23,7 +23,7 @@
 // The product lines that each top folder may have at most. scripts/lines.sh counts them, and make lint holds the table: a
 // feature comes in with its subtraction.
 //
-//	lines api 1700
+//	lines api 2000
 //	lines app 4800
 //	lines client 1850
 //	lines cluster 4250

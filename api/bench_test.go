@@ -33,11 +33,18 @@ func BenchmarkReadLeased(b *testing.B) {
 		a.Tasks = append(a.Tasks, api.LeasedTask{Lease: api.Lease{JobID: 413351953711104, Number: 1 << 60}, Attempt: 1, Task: api.From(full(), "order_close")})
 	}
 	text := a.AppendJSON(nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		var read api.LeaseAnswer
-		if err := json.Unmarshal(text, &read); err != nil {
-			b.Fatal(err)
-		}
+	for name, read := range map[string]func(text []byte, a *api.LeaseAnswer) error{
+		"ReadJSON": func(text []byte, a *api.LeaseAnswer) error { return a.ReadJSON(text) },
+		"encoding": func(text []byte, a *api.LeaseAnswer) error { return json.Unmarshal(text, a) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var a api.LeaseAnswer
+				if err := read(text, &a); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

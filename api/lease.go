@@ -40,7 +40,7 @@ type LeasedTask struct {
 
 // AppendJSON appends t as JSON to dst; see Task.AppendJSON.
 func (t LeasedTask) AppendJSON(dst []byte) []byte {
-	dst = append(append(append(dst, `{"lease":"`...), t.Lease.String()...), '"')
+	dst = append(t.Lease.appendText(append(dst, `{"lease":"`...)), '"')
 	dst = t.ExpiresAt.appendJSON(append(dst, `,"expires_at":`...))
 	dst = strconv.AppendInt(append(dst, `,"attempt":`...), int64(t.Attempt), 10)
 	if t.Traceparent != "" {
@@ -100,15 +100,24 @@ func ParseLease(s string) (l Lease, err error) {
 		l.Number, err = strconv.ParseUint(number, leaseBase, 64)
 	}
 	l.JobID = ID(id)
-	if err != nil || !two || l.Number == 0 || l.String() != s {
-		return Lease{}, fmt.Errorf("%.64q is no lease; send back what came with the task", s)
+	var space [maxLease]byte
+	if err != nil || !two || l.Number == 0 || string(l.appendText(space[:0])) != s {
+		return Lease{}, fmt.Errorf("%.64q is no lease; send back what came with the task", strings.Clone(s))
 	}
 	return l, nil
 }
 
+// maxLease is the length of the longest text of a lease.
+const maxLease = 2*13 + 1
+
+func (l Lease) appendText(dst []byte) []byte {
+	return strconv.AppendUint(append(strconv.AppendUint(dst, uint64(l.JobID), leaseBase), '-'), l.Number, leaseBase)
+}
+
 // String gives the text of the lease.
 func (l Lease) String() string {
-	return strconv.FormatUint(uint64(l.JobID), leaseBase) + "-" + strconv.FormatUint(l.Number, leaseBase)
+	var space [maxLease]byte
+	return string(l.appendText(space[:0]))
 }
 
 // MarshalText gives the text of the lease.

@@ -243,7 +243,7 @@ func (c *Client) send(ctx context.Context, base, method, path string, body []byt
 	if answer.StatusCode < 200 || answer.StatusCode > 299 {
 		return answer.StatusCode, refusal(answer)
 	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(out); err != nil {
+	if err := read(io.LimitReader(answer.Body, maxAnswer), answer.ContentLength, out); err != nil {
 		return answer.StatusCode, fmt.Errorf("%s %s: read answer: %w", method, path, err)
 	}
 	if t, ok := out.(*Task); ok {
@@ -251,6 +251,23 @@ func (c *Client) send(ctx context.Context, base, method, path string, body []byt
 	}
 	return answer.StatusCode, nil
 }
+
+// read reads an answer of a length; -1: that is not known.
+func read(from io.Reader, length int64, out any) error {
+	known, ok := out.(interface{ ReadJSON(text []byte) error })
+	if !ok {
+		return json.NewDecoder(from).Decode(out)
+	}
+	var text bytes.Buffer
+	text.Grow(int(min(max(0, length), firstPart)) + bytes.MinRead)
+	if _, err := text.ReadFrom(from); err != nil {
+		return err
+	}
+	return known.ReadJSON(text.Bytes())
+}
+
+// firstPart is how much memory the length of an answer may ask for, in bytes, before the answer comes.
+const firstPart = 1 << 20
 
 // Error is the server's refusal: an RFC 9457 problem. errors.Is and errors.As find in it what
 // it stands for in package task; see api.Problem.

@@ -88,6 +88,22 @@ func loopback(b *testing.B, h http.Handler) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 }
 
+// BenchmarkSettle measures a request that settles 100 leases.
+func BenchmarkSettle(b *testing.B) {
+	h := rest.New(rest.Config{Center: newFakeCenter(b), Status: calm{}})
+	one := `{"lease":"3bw1f0sk8b4-1y0gkz9d6v3p2","do":"nack","error":"order 42 is locked"}`
+	body := `{"settle":[` + strings.Repeat(one+",", 99) + one + "]}"
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest("POST", "/v1/leases/settle", strings.NewReader(body))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != 200 {
+			b.Fatal(w.Body)
+		}
+	}
+}
+
 // BenchmarkSubmitBatch measures a batch of 1,000.
 func BenchmarkSubmitBatch(b *testing.B) {
 	h := rest.New(rest.Config{Center: newFakeCenter(b), Status: calm{}})

@@ -122,6 +122,13 @@ func read(field any, value []byte) error {
 	case **api.BizID:
 		*field = new(api.BizID)
 		return read(*field, value)
+	case *api.Do:
+		for _, known := range api.Dos { // without a copy
+			if string(value) == string(`"`+known+`"`) {
+				*field = known
+				return nil
+			}
+		}
 	case *json.Number:
 		number := value
 		if value[0] == '"' {
