@@ -17,6 +17,6 @@
 //	center.go     what callers ask of a center, in Go
 //	requests.go   the bodies of requests
 //	answers.go    the bodies of answers; errors.go says what their refusals stand for
-//	task.go       a task, and a fast way to write it
+//	task.go       a task, and a fast way to write it; read.go is the way back
 //	values.go cursor.go etag.go   the values in them, and beside them
 package api

@@ -288,13 +288,17 @@ final class Client
 
     /**
      * Leases up to 256 due tasks of a business type whose processor is pull, and waits up to a minute for one. ttr is how
-     * long the caller has those without a timeout of their own; null: as the type says. Worker does all of this.
+     * long the caller has those without a timeout of their own; null: as the type says. The settlements are settled first, as settle
+     * does; then it does not wait, and the answer has their results. Worker does all of this.
      *
-     * @return array{tasks: list<array{lease: string, expires_at: string, attempt: int, task: array<string, mixed>}>, paused: bool}
+     * @param list<array<string, string>> $settlements
+     * @return array{tasks: list<array{lease: string, expires_at: string, attempt: int, task: array<string, mixed>}>, paused: bool,
+     *     results?: list<array{lease: string, result: string}>}
      */
-    public function lease(string $bizType, int $max = 1, float $wait = 0.0, ?float $ttr = null, ?callable $givesUp = null): array
+    public function lease(string $bizType, int $max = 1, float $wait = 0.0, ?float $ttr = null, ?callable $givesUp = null, array $settlements = []): array
     {
-        $body = ['max' => $max, 'wait' => Values::duration('wait', $wait)] + ($ttr === null ? [] : ['ttr' => Values::duration('ttr', $ttr)]);
+        $body = ['max' => $max, 'wait' => Values::duration('wait', $wait)] + ($ttr === null ? [] : ['ttr' => Values::duration('ttr', $ttr)])
+            + ($settlements === [] ? [] : ['settle' => $settlements]);
 
         return $this->transport->call('POST', '/v1/biz-types/' . rawurlencode($bizType) . '/lease', $body, '', false, $this->timeout + max(0, $wait), $givesUp)[1];
     }

@@ -28,16 +28,20 @@ final class RetryAfter extends \Exception
  * back-off of the business type, or dead after max_retries. A task may come twice: keep a note of the job_id, best in the
  * transaction of the work.
  *
- * With ext-pcntl, SIGTERM and SIGINT stop it, once the task that runs is settled.
+ * With ext-pcntl, SIGTERM and SIGINT stop it, once the task that runs is settled. Otherwise its request for the next task settles it.
  */
 final class Worker
 {
     private const WAIT = 20.0; // seconds of a lease
     private const PAUSE = 1.0; // seconds after a failed request
     private const SETTLE_PAUSE = 0.1; // seconds before a lease is settled again
+    private const APART = 60.0; // seconds, after a center has refused a request that leases and settles
     private const STOP_PAUSE = 0.5; // seconds: an answer may be under way when stop is called
 
     private ?float $stopped = null;
+    private float $apart = 0.0; // until then no request leases and settles: the center does not know that
+    /** @var list<array{job_id: string, settlement: array<string, string>, until: float}> runs that the next request for tasks settles */
+    private array $ended = [];
     /** @var callable(array<string, mixed>, int, callable(): bool): mixed */
     private $run;
     /** @var callable(string): mixed */
@@ -75,10 +79,13 @@ final class Worker
         try {
             while ($this->stopped === null) {
                 foreach ($this->lease() as $one) {
-                    $this->settle($one, $this->outcome($one));
+                    $settlement = $this->outcome($one);
+                    $until = max(microtime(true) + self::WAIT, (float) (new \DateTimeImmutable($one['expires_at']))->format('U.u'));
+                    $this->ended[] = ['job_id' => $one['task']['job_id'], 'settlement' => $settlement, 'until' => $until];
                 }
             }
         } finally {
+            $this->settle();
             foreach ($before as $signal => $handler) {
                 pcntl_signal($signal, $handler);
             }
@@ -88,11 +95,21 @@ final class Worker
     /** @return list<array<string, mixed>> */
     private function lease(): array
     {
-        // The center gives a caller that hangs up no lease.
-        $givesUp = fn () => $this->stopped !== null && microtime(true) > $this->stopped + self::STOP_PAUSE;
+        if (microtime(true) < $this->apart) {
+            $this->settle();
+        }
+        $settlements = array_column($this->ended, 'settlement');
+        // The center gives a caller that hangs up no lease. A request that settles does not wait, and its results are needed.
+        $givesUp = fn () => $settlements === [] && $this->stopped !== null && microtime(true) > $this->stopped + self::STOP_PAUSE;
+        $answer = [];
         try {
-            return $this->client->lease($this->bizType, 1, self::WAIT, $this->ttr, $givesUp)['tasks'];
+            $answer = $this->client->lease($this->bizType, 1, $settlements === [] ? self::WAIT : 0.0, $this->ttr, $givesUp, $settlements);
         } catch (Error $e) {
+            if ($settlements !== [] && in_array('body.settle', array_column($e->errors, 'location'), true)) { // an older center
+                $this->apart = microtime(true) + self::APART;
+
+                return [];
+            }
             if ($e->status >= 400 && $e->status < 500 && !in_array($e->status, [408, 429], true)) {
                 throw $e;
             }
@@ -102,8 +119,9 @@ final class Worker
                 $this->pause($e);
             }
         }
+        $this->ended = $this->unsettled($answer['results'] ?? []);
 
-        return [];
+        return $answer['tasks'] ?? [];
     }
 
     private function pause(\Exception $e): void
@@ -153,31 +171,41 @@ final class Worker
         }
     }
 
-    /**
-     * @param array<string, mixed> $one
-     * @param array<string, string> $outcome
-     */
-    private function settle(array $one, array $outcome): void
+    /** Settles the runs that have ended in requests of their own. */
+    private function settle(): void
     {
-        $until = max(microtime(true) + self::WAIT, (float) (new \DateTimeImmutable($one['expires_at']))->format('U.u'));
-        while (true) {
+        while ($this->ended !== []) {
+            $answered = [];
             try {
-                $result = $this->client->settle([$outcome])[0]['result'];
-            } catch (UnavailableError | TransportError $e) {
-                ($this->log)("a lease of $this->bizType is not settled; trying again: {$e->getMessage()}");
-                $result = 'unavailable';
-            } catch (Error $e) {
-                $result = $e->getMessage();
+                $answered = $this->client->settle(array_column($this->ended, 'settlement'));
+            } catch (Error | TransportError $e) {
+                ($this->log)("leases of $this->bizType are not settled; trying again: {$e->getMessage()}");
             }
-            if ($result === 'ok') {
-                return;
-            }
-            if ($result !== 'unavailable' || microtime(true) > $until) {
-                ($this->log)("task {$one['task']['job_id']} is not settled: $result; it may run again");
+            $this->ended = $this->unsettled($answered);
+        }
+    }
 
-                return;
+    /**
+     * Reads the results of settlements, and returns the runs that are to be settled again, after a pause.
+     *
+     * @param list<array{lease: string, result: string}> $answered
+     * @return list<array{job_id: string, settlement: array<string, string>, until: float}>
+     */
+    private function unsettled(array $answered): array
+    {
+        $again = [];
+        foreach ($this->ended as $i => $one) {
+            $result = $answered[$i]['result'] ?? 'unavailable';
+            if ($result === 'unavailable' && microtime(true) < $one['until']) {
+                $again[] = $one;
+            } elseif ($result !== 'ok') {
+                ($this->log)("task {$one['job_id']} is not settled: $result; it may run again");
             }
+        }
+        if ($again !== []) {
             usleep((int) (self::SETTLE_PAUSE * 1e6));
         }
+
+        return $again;
     }
 }

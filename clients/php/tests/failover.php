@@ -12,9 +12,10 @@ function server(string $behaviour): string
     return getenv('TOC_FAKE') . "/$behaviour/" . biz_id();
 }
 
-function calls(string $server): int
+/** How many requests it got, to paths with that end. */
+function calls(string $server, string $end = ''): int
 {
-    return (int) file_get_contents(getenv('TOC_FAKE') . '/calls/' . basename($server));
+    return (int) file_get_contents(getenv('TOC_FAKE') . '/calls/' . basename($server) . $end);
 }
 
 function nobody(): string

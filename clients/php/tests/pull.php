@@ -105,6 +105,34 @@ function test_a_worker_stops(): void
     $toc->settle([['lease' => $got[0]['lease'], 'do' => 'ack']]);
 }
 
+/** Has a worker run five tasks, and returns its server. */
+function worked(string $behaviour): string
+{
+    $toc = toc();
+    $ids = array_map(fn (int $i) => $toc->submit('pulled', $i, delay: 0)[0]['job_id'], range(1, 5));
+    $server = server($behaviour);
+    $left = 5;
+    $worker = new Worker(new Toc\Client($server, (string) getenv('TOC_TOKEN')), 'pulled', function () use (&$left, &$worker): void {
+        if (--$left === 0) {
+            $worker->stop();
+        }
+    });
+    $worker->work();
+    equal(array_fill(0, 5, 'processed'), array_map(fn (string $id) => $toc->get($id)['status'], $ids));
+
+    return $server;
+}
+
+function test_a_worker_settles_with_its_next_lease(): void
+{
+    equal(1, calls(worked('center'), '/settle')); // the last task has no next lease
+}
+
+function test_a_worker_at_an_older_center(): void
+{
+    equal(5, calls(worked('old'), '/settle'));
+}
+
 function test_a_worker_is_refused(): void
 {
     fails(Toc\NotFoundError::class, fn () => (new Worker(toc(), 'nobody', fn () => null))->work());
