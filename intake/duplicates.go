@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +26,9 @@ func checkDuplicate(r *api.Submit) error {
 // moveDuplicates moves the first tasks of the requests with on_duplicate: move. Several requests for one task
 // apply in their order, whichever of them was stored.
 func (s *submits) moveDuplicates(ctx context.Context, requests []api.Submit, results []submitted) {
+	if !slices.ContainsFunc(requests, func(r api.Submit) bool { return r.OnDuplicate == api.Move }) {
+		return // most submits, which should not pay for the rest
+	}
 	var order [][]int // indexes of requests, by task
 	index := make(map[uint64]int)
 	for i := range results {
@@ -168,7 +172,7 @@ func (s *submits) answerReplays(ctx context.Context, replays []replay) {
 	if len(replays) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpTimeout)
+	bounded, cancel := context.WithTimeout(ctx, lookUpTimeout)
 	defer cancel()
 	var g errgroup.Group
 	g.SetLimit(concurrentLookUps)
@@ -178,7 +182,7 @@ func (s *submits) answerReplays(ctx context.Context, replays []replay) {
 			if err != nil {
 				return nil // stays refused
 			}
-			switch first, err := s.cfg.Store.First(ctx, bizID, bizKey, r.bizType, r.DedupKey); {
+			switch first, err := s.cfg.Store.First(bounded, bizID, bizKey, r.bizType, r.DedupKey); {
 			case err == nil && r.OnDuplicate == api.Again && first.Status != task.Pending:
 			case err == nil:
 				*r.result = submitted{task: first, duplicate: true}
