@@ -6,11 +6,13 @@
 //	make bench-peers                                   # everything: hours
 //	make bench-peers ARGS=--quick                      # small: a quarter of an hour
 //	make bench-peers ARGS="--only lateness,drain --peers toc/redis,beanstalkd"
+//	make bench-peers ARGS="--merge --peers artemis"    # one more system, into the same tables
 //
 // Packages: server/ brings up servers, peer/ drives the systems, work/ has the
 // measurements, stat/ has the arithmetic, result/ keeps the numbers, report/ writes
 // them. Each measurement runs in a separate process (single.go), so that none
-// inherits another's heap or CPU time.
+// inherits another's heap or CPU time; only the measurements beside the same parked
+// tasks share one.
 package main
 
 import (
@@ -48,6 +50,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 && args[0] == singleCommand {
 		return runSingle(ctx, args[1:], out)
 	}
+	if len(args) == 3 && args[0] == peer.NATSCommand {
+		return peer.ServeNATS(ctx, args[1], args[2])
+	}
 	o, err := parse(args, out)
 	if err != nil {
 		return err
@@ -68,6 +73,7 @@ type options struct {
 	quick   bool
 	list    bool
 	reprint bool
+	merge   bool
 	docs    string
 	repo    string
 	scratch string
@@ -75,12 +81,12 @@ type options struct {
 	command string // as it was typed
 }
 
-// names is a list of beginnings: lateness is lateness-1000 and lateness-5000. An empty one takes all.
+// names is a list of beginnings: lateness is lateness-1000 and lateness-5000+1m. An empty one takes all.
 type names []string
 
 func (n names) match(name string) bool {
 	for _, want := range n {
-		if name == want || strings.HasPrefix(name, want+"-") || strings.HasPrefix(name, want+"/") {
+		if rest, ok := strings.CutPrefix(name, want); ok && (rest == "" || strings.ContainsAny(rest[:1], "-/+")) {
 			return true
 		}
 	}
@@ -100,7 +106,10 @@ func (n *names) Set(s string) error {
 }
 
 // ints is a flag of several numbers.
-type ints struct{ list *[]int }
+type ints struct {
+	list  *[]int
+	least int
+}
 
 func (i ints) String() string {
 	if i.list == nil {
@@ -113,8 +122,8 @@ func (i ints) Set(s string) error {
 	*i.list = nil
 	for _, one := range strings.Split(s, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(one))
-		if err != nil || n < 1 {
-			return fmt.Errorf("%q is not a number of 1 or more", one)
+		if err != nil || n < i.least {
+			return fmt.Errorf("%q is not a number of %d or more", one, i.least)
 		}
 		*i.list = append(*i.list, n)
 	}
@@ -141,6 +150,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.Var(&o.peers, "peers", "peers, by the beginnings of their names: toc/redis,beanstalkd")
 	f.BoolVar(&o.list, "list", false, "print the workloads and the peers, and measure nothing")
 	f.BoolVar(&o.reprint, "report", false, "write the document anew from the numbers that there are, and measure nothing")
+	f.BoolVar(&o.merge, "merge", false, "put the peers into the tables that there are, in place of their older numbers: a run may be split over hours")
 	f.StringVar(&o.docs, "docs", "docs", "the directory whose bench/ gets peers.md, the plots and the numbers")
 	f.StringVar(&o.repo, "repo", ".", "the product's sources")
 	f.StringVar(&o.scratch, "scratch", "/var/tmp", "where servers keep their data; a disk, or every fsync is flattered")
@@ -148,17 +158,21 @@ func parse(args []string, out io.Writer) (*options, error) {
 	s := &o.sizes
 	f.IntVar(&s.Singles, "singles", s.Singles, "tasks of submit")
 	f.IntVar(&s.Batched, "batched", s.Batched, "tasks of batch")
-	f.Var(ints{&s.Rates}, "rates", "tasks a second of lateness")
+	f.Var(ints{&s.Rates, 1}, "rates", "tasks a second of lateness")
 	f.DurationVar(&s.Steady, "steady", s.Steady, "length of lateness")
-	f.IntVar(&s.Parked, "parked", s.Parked, "tasks parked over 30 days, of crowd and idle")
-	f.IntVar(&s.Crowd, "crowd", s.Crowd, "tasks due in one second, of crowd")
+	f.Var(ints{&s.Parked, 0}, "parked", "tasks parked over 30 days beside a workload; each number is a table, 0 too: 0,1000000,10000000")
+	f.IntVar(&s.Crowd, "crowd", s.Crowd, "tasks due in one second, of crowd, or at one instant, of kill")
 	f.IntVar(&s.Drain, "drain", s.Drain, "tasks due at one instant, of drain")
 	f.DurationVar(&s.IdleFor, "idle", s.IdleFor, "length of idle")
-	f.DurationVar(&s.IdleSettle, "idle-settle", s.IdleSettle, "rest after parking, before idle, crowd and growth are measured")
-	f.DurationVar(&s.Settle, "settle", s.Settle, "rest before the other measurements")
+	f.DurationVar(&s.IdleSettle, "idle-settle", s.IdleSettle, "rest after parking")
+	f.DurationVar(&s.Settle, "settle", s.Settle, "rest before each workload")
 	f.IntVar(&s.Armed, "armed", s.Armed, "tasks of memory")
-	f.Var(ints{&s.Grown}, "grown", "parked rows of growth, ascending")
+	f.Var(ints{&s.Grown, 1}, "grown", "parked rows of growth, ascending")
 	f.IntVar(&s.Calls, "calls", s.Calls, "calls of each script")
+	f.DurationVar(&s.Keep, "keep", s.Keep, "length of keep")
+	f.IntVar(&s.KeepRate, "keep-rate", s.KeepRate, "tasks a second of keep")
+	f.DurationVar(&s.Retention, "retention", s.Retention, "how long keep keeps what has fired")
+	f.Var(ints{&s.Tables, 1}, "tables", "tables of each of 8 databases, for the limits of the machine; powers of two")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -170,11 +184,11 @@ func parse(args []string, out io.Writer) (*options, error) {
 
 func (o *options) check() error {
 	s := o.sizes
-	if min(o.repeats, s.Singles, s.Batched, s.Parked, s.Crowd, s.Drain, s.Armed, s.Calls) < 1 {
+	if min(o.repeats, s.Singles, s.Batched, s.Crowd, s.Drain, s.Armed, s.Calls, s.KeepRate) < 1 {
 		return errors.New("counts must be 1 or more")
 	}
-	if s.Steady < time.Second || s.IdleFor < time.Second || min(s.IdleSettle, s.Settle) < 0 {
-		return errors.New("--steady and --idle must be 1s or more, --settle and --idle-settle 0 or more")
+	if s.Steady < time.Second || s.IdleFor < time.Second || s.Keep < 6*time.Second || min(s.IdleSettle, s.Settle, s.Retention) < 0 {
+		return errors.New("--steady and --idle must be 1s or more, --keep 6s, --settle, --idle-settle and --retention 0 or more")
 	}
 	for _, want := range o.only {
 		if !(names{want}).any(workloadNames(s)) {
@@ -219,7 +233,7 @@ func peerNames() (list []string) {
 func (o *options) printList(out io.Writer) {
 	fmt.Fprintln(out, "workloads:")
 	for _, w := range o.sizes.All() {
-		fmt.Fprintf(out, "  %-16s %s\n", w.Name, w.Sum)
+		fmt.Fprintf(out, "  %-20s %s\n", w.Name, w.Sum)
 	}
 	fmt.Fprintln(out, "peers:")
 	for _, p := range peer.All() {

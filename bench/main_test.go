@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, bad := range []string{"--singles=0", "--steady=1ms", "--settle=-1s", "--rates=0", "--rates=x", "--only=dra", "--peers=nobody", "--grown=", "drain", "--repeats=0"} {
+	for _, bad := range []string{"--singles=0", "--steady=1ms", "--settle=-1s", "--rates=0", "--rates=x", "--only=dra", "--peers=nobody", "--grown=", "drain", "--repeats=0", "--parked=-1"} {
 		_, err := parse([]string{bad}, io.Discard)
 		require.Error(t, err, bad)
 	}
@@ -45,7 +45,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestNamesMatchByTheirParts(t *testing.T) {
 	n := names{"lateness", "asynq", "toc/redis"}
-	for _, yes := range []string{"lateness-1000", "asynq", "asynq/100ms", "toc/redis/8x128/http"} {
+	for _, yes := range []string{"lateness-1000", "asynq", "asynq/100ms", "toc/redis/8x128/http", "lateness-1000+1m"} {
 		require.True(t, n.match(yes), yes)
 	}
 	for _, no := range []string{"late", "latenesses", "toc/rediscluster", "toc"} {
@@ -73,11 +73,12 @@ func TestEveryoneTakesPart(t *testing.T) {
 }
 
 func TestOnlyTheProjectsSizesAreFull(t *testing.T) {
-	for _, w := range work.Full().All() {
-		require.True(t, isFull(w), w.Name)
-	}
-	for _, w := range work.Quick().All() {
-		require.False(t, isFull(w), w.Name)
+	for sizes, want := range map[string]bool{"": true, "--quick": false, "--parked=0,10000000": true} {
+		o, err := parse(strings.Fields(sizes), io.Discard)
+		require.NoError(t, err)
+		for _, w := range o.sizes.All() {
+			require.Equal(t, want, o.isFull(w), "%s %s", sizes, w.Name)
+		}
 	}
 }
 
@@ -90,9 +91,24 @@ func TestListNamesAll(t *testing.T) {
 }
 
 func TestSingleRefusesWhatIsNotThere(t *testing.T) {
-	require.ErrorContains(t, run(t.Context(), []string{singleCommand, `{"work":"drain","peer":"nobody"}`}, io.Discard), "nobody")
+	require.ErrorContains(t, run(t.Context(), []string{singleCommand, `{"works":["drain"],"peer":"nobody"}`}, io.Discard), "nobody")
 	require.Error(t, run(t.Context(), []string{singleCommand, "{"}, io.Discard))
 	require.Error(t, run(t.Context(), []string{singleCommand}, io.Discard))
+}
+
+// What is parked takes long to park, so the workloads beside it share it.
+func TestWorkloadsBesideTheSameParkedTasksShareAProcess(t *testing.T) {
+	o, err := parse([]string{"--parked", "0,1000000,10000000", "--only", "drain,crowd,memory"}, io.Discard)
+	require.NoError(t, err)
+	var got []string
+	for _, group := range o.groups() {
+		var list []string
+		for _, w := range group {
+			list = append(list, w.Name)
+		}
+		got = append(got, strings.Join(list, " "))
+	}
+	require.Equal(t, []string{"crowd", "drain", "crowd+1m drain+1m", "crowd+10m drain+10m", "memory"}, got)
 }
 
 func TestTurnsRotate(t *testing.T) {

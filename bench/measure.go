@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,9 +19,9 @@ import (
 	"github.com/timeoutcenter/toc/bench/work"
 )
 
-// measure runs the chosen workloads one after the other, and writes after each, so
+// measure runs the chosen workloads one group after the other, and writes after each repeat, so
 // that a later failure loses no results.
-func (o *options) measure(ctx context.Context, out io.Writer) error {
+func (o *options) measure(ctx context.Context, out io.Writer) (err error) {
 	file := filepath.Join(o.docs, "bench", "results.json")
 	results, err := result.Read(file)
 	if err != nil {
@@ -29,48 +30,113 @@ func (o *options) measure(ctx context.Context, out io.Writer) error {
 	if o.reprint {
 		return report.Write(results, o.docs)
 	}
+	for _, path := range []*string{&o.repo, &o.scratch} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	// The tables take the most time, and are measured once.
+	tables, err := o.limits(ctx, o.sizes.Tables)
+	if err != nil {
+		return err
+	}
+	for _, group := range o.groups() {
+		err := o.turns(ctx, out, group, tables, func(s result.Session) {
+			if o.merge {
+				results.Merge(s, peerNames())
+			} else {
+				results.Put(s)
+			}
+		}, func() error { return errors.Join(results.Write(file), report.Write(results, o.docs)) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", group[0].Name, err)
+		}
+	}
+	return nil
+}
+
+// groups are the workloads that a peer does one after the other in one process: those beside the same parked tasks, which take long
+// to park. Each of the other workloads is a group.
+func (o *options) groups() (list [][]work.Workload) {
 	for _, w := range o.sizes.All() {
 		if !o.only.match(w.Name) {
 			continue
 		}
-		s, err := o.session(ctx, out, w)
-		if err != nil {
-			return fmt.Errorf("%s: %w", w.Name, err)
+		if last := len(list) - 1; w.Parked > 0 && last >= 0 && list[last][0].Parked == w.Parked {
+			list[last] = append(list[last], w)
+		} else {
+			list = append(list, []work.Workload{w})
 		}
-		if len(s.Order) == 0 {
-			continue
+	}
+	return list
+}
+
+// turns measures the peers of a group of workloads in turns. After each repeat it puts a session of each workload, and writes.
+func (o *options) turns(ctx context.Context, out io.Writer, group []work.Workload, tables map[string]float64, put func(result.Session), write func() error) error {
+	sessions := make([]result.Session, len(group))
+	works := map[string][]string{} // of each peer that is here
+	for i, w := range group {
+		var err error
+		if sessions[i], err = o.session(ctx, w, works); err != nil {
+			return err
 		}
-		results.Put(s)
-		if err := errors.Join(results.Write(file), report.Write(results, o.docs)); err != nil {
+	}
+	var here []string
+	for _, name := range peerNames() {
+		if works[name] != nil {
+			here = append(here, name)
+		}
+	}
+	if len(here) == 0 {
+		return nil
+	}
+	now, err := o.limits(ctx, nil)
+	if err != nil {
+		return err
+	}
+	limits := maps.Clone(tables)
+	maps.Copy(limits, now)
+	fmt.Fprintf(out, "%s: %s\n", group[0].Name, brief(result.Run{Values: limits}))
+	for repeat := range o.repeats {
+		for _, name := range turn(here, repeat) {
+			runs, err := o.do(ctx, works[name], name)
+			if err != nil {
+				return err
+			}
+			for i, w := range group {
+				if r, ok := runs[w.Name]; ok {
+					r.Repeat = repeat + 1
+					sessions[i].Runs = append(sessions[i].Runs, r)
+					fmt.Fprintf(out, "  %d/%d %-20s %-26s %5.0f s  %s\n", r.Repeat, o.repeats, w.Name, name, r.Seconds, brief(r))
+				}
+			}
+		}
+		for _, s := range sessions {
+			if len(s.Order) > 0 {
+				s.Stretches[0].Limits = limits
+				put(s)
+			}
+		}
+		if err := write(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// session measures all peers of a workload, in turns.
-func (o *options) session(ctx context.Context, out io.Writer, w work.Workload) (result.Session, error) {
+// session is a workload before it is measured; works gets what each peer that takes part has to do.
+func (o *options) session(ctx context.Context, w work.Workload, works map[string][]string) (result.Session, error) {
 	s := result.Session{
-		Work: w.Name, Title: w.Title, Sum: w.Sum, Started: time.Now().UTC().Truncate(time.Second), Command: o.command, Commit: o.commit(ctx),
-		Machine: result.ThisMachine(o.scratch), Repeats: o.repeats, Full: isFull(w), Peers: map[string]result.Peer{},
+		Work: w.Name, Title: w.Title, Sum: w.Sum, Machine: result.ThisMachine(o.scratch), Repeats: o.repeats, Full: o.isFull(w), Peers: map[string]result.Peer{},
 	}
 	here, err := o.roll(ctx, w, &s)
-	if err != nil || len(here) == 0 {
-		return s, err
+	for _, name := range here {
+		works[name] = append(works[name], w.Name)
 	}
-	fmt.Fprintf(out, "%s: %s\n", w.Name, w.Sum)
-	for repeat := range o.repeats {
-		for _, name := range turn(here, repeat) {
-			r, err := o.do(ctx, w, name)
-			if err != nil {
-				return s, err
-			}
-			r.Repeat = repeat + 1
-			s.Runs = append(s.Runs, r)
-			fmt.Fprintf(out, "  %d/%d %-26s %5.0f s  %s\n", r.Repeat, o.repeats, name, r.Seconds, brief(r))
-		}
-	}
-	return s, nil
+	s.Stretches = []result.Stretch{{
+		Started: time.Now().UTC().Truncate(time.Second), Command: o.command, Commit: o.commit(ctx), Peers: s.Order,
+	}}
+	return s, err
 }
 
 // turn is the order of a repeat. Each begins with another peer.
@@ -80,8 +146,10 @@ func turn(names []string, repeat int) []string {
 }
 
 // isFull reports whether a workload has the sizes that the project is judged by.
-func isFull(w work.Workload) bool {
-	return slices.ContainsFunc(work.Full().All(), func(f work.Workload) bool { return f.Name == w.Name && f.Sum == w.Sum })
+func (o *options) isFull(w work.Workload) bool {
+	full := work.Full()
+	full.Parked = o.sizes.Parked
+	return slices.ContainsFunc(full.All(), func(f work.Workload) bool { return f.Name == w.Name && f.Sum == w.Sum })
 }
 
 // roll finds out who takes part and who is missing.

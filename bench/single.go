@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,16 +19,23 @@ import (
 	"github.com/timeoutcenter/toc/internal/testrig/child"
 )
 
-// singleCommand makes this program measure one peer once, and print a result.Run
-// as JSON. Nobody types it: the program starts itself.
+// singleCommand makes this program measure one peer once by each of some workloads, and print a measured for each as JSON.
+// Nobody types it: the program starts itself.
 const singleCommand = "single"
 
-// single is one measurement, handed to the process that makes it.
+// single is handed to the process that measures. Without a peer it measures the limits of the machine.
 type single struct {
-	Work  string     `json:"work"`
-	Peer  string     `json:"peer"`
-	Sizes work.Sizes `json:"sizes"`
-	Env   peer.Env   `json:"env"`
+	Works  []string   `json:"works"`
+	Peer   string     `json:"peer"`
+	Tables []int      `json:"tables"` // of the limits
+	Sizes  work.Sizes `json:"sizes"`
+	Env    peer.Env   `json:"env"`
+}
+
+type measured struct {
+	Work   string             `json:"work,omitempty"`
+	Run    result.Run         `json:"run"`
+	Limits map[string]float64 `json:"limits,omitempty"`
 }
 
 func runSingle(ctx context.Context, args []string, out io.Writer) error {
@@ -38,54 +46,90 @@ func runSingle(ctx context.Context, args []string, out io.Writer) error {
 	if err := json.Unmarshal([]byte(args[0]), &s); err != nil {
 		return err
 	}
+	answers := json.NewEncoder(out)
+	if s.Peer == "" {
+		limits, err := peer.Limits(ctx, s.Env, s.Tables)
+		return errors.Join(err, answers.Encode(measured{Limits: limits}))
+	}
+	var list []work.Workload
 	for _, w := range s.Sizes.All() {
-		for _, p := range peer.All() {
-			if w.Name == s.Work && p.Info().Name == s.Peer {
-				r, err := w.Do(ctx, p, s.Env, s.Sizes)
-				if err != nil {
-					return err
-				}
-				return json.NewEncoder(out).Encode(r)
-			}
+		if slices.Contains(s.Works, w.Name) {
+			list = append(list, w)
 		}
 	}
-	return fmt.Errorf("no workload %q or no peer %q", s.Work, s.Peer)
+	for _, p := range peer.All() {
+		if p.Info().Name == s.Peer && len(list) > 0 {
+			return work.Do(ctx, p, s.Env, s.Sizes, list, func(name string, r result.Run) error {
+				return answers.Encode(measured{Work: name, Run: r})
+			})
+		}
+	}
+	return fmt.Errorf("no workload %q or no peer %q", s.Works, s.Peer)
 }
 
-// do makes a measurement in a new process and with a new scratch directory. All
-// that it starts ends with it. A failure is part of the result; the error is for
-// what ends the whole run.
-func (o *options) do(ctx context.Context, w work.Workload, name string) (result.Run, error) {
+// do measures a peer by some workloads. A failure is part of the results: of each workload without a run, or, if all have one, of
+// the last. The error is for what ends the whole run.
+func (o *options) do(ctx context.Context, works []string, name string) (map[string]result.Run, error) {
 	start := time.Now()
-	r := result.Run{Peer: name}
+	answers, failed := o.apart(ctx, single{Works: works, Peer: name})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	runs := make(map[string]result.Run)
+	for _, a := range answers {
+		runs[a.Work] = a.Run
+	}
+	if failed != nil && len(runs) == len(works) {
+		delete(runs, works[len(works)-1])
+	}
+	for _, w := range works {
+		r, ok := runs[w]
+		if !ok {
+			r = result.Run{Peer: name, Failed: failed.Error()}
+		}
+		r.Seconds = time.Since(start).Seconds()
+		runs[w] = r
+	}
+	return runs, nil
+}
+
+// limits measures what the machine can do now, by so many tables of each database.
+func (o *options) limits(ctx context.Context, tables []int) (map[string]float64, error) {
+	answers, err := o.apart(ctx, single{Tables: tables})
+	if err != nil {
+		return nil, fmt.Errorf("limits of the machine: %w", err)
+	}
+	return answers[0].Limits, nil
+}
+
+// apart measures in a new process and with a new scratch directory. All that it starts ends with it.
+func (o *options) apart(ctx context.Context, s single) ([]measured, error) {
 	scratch, err := os.MkdirTemp(o.scratch, "toc-bench-")
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	defer os.RemoveAll(scratch)
 	if err := os.Chmod(scratch, 0o711); err != nil { // PostgreSQL runs as another user
-		return r, err
+		return nil, err
 	}
-	repo, err := filepath.Abs(o.repo)
+	s.Sizes, s.Env = o.sizes, peer.Env{Scratch: scratch, Repo: o.repo}
+	spec, err := json.Marshal(s)
 	if err != nil {
-		return r, err
-	}
-	spec, err := json.Marshal(single{Work: w.Name, Peer: name, Sizes: o.sizes, Env: peer.Env{Scratch: scratch, Repo: repo}})
-	if err != nil {
-		return r, err
+		return nil, err
 	}
 	output, err := capture(ctx, o.limit, singleCommand, string(spec))
-	if err == nil {
-		err = json.Unmarshal(output, &r)
+	var list []measured
+	for answers := json.NewDecoder(bytes.NewReader(output)); ; {
+		var m measured
+		switch decoding := answers.Decode(&m); {
+		case decoding == nil:
+			list = append(list, m)
+		case errors.Is(decoding, io.EOF):
+			return list, err
+		default:
+			return list, errors.Join(err, decoding)
+		}
 	}
-	if ctx.Err() != nil {
-		return r, ctx.Err()
-	}
-	if err != nil {
-		r = result.Run{Peer: name, Failed: err.Error()}
-	}
-	r.Seconds = time.Since(start).Seconds()
-	return r, nil
 }
 
 // capture runs this program again and gives what it prints; its errors come with
@@ -122,9 +166,10 @@ func capture(ctx context.Context, limit time.Duration, args ...string) ([]byte, 
 	if err != nil {
 		said, _ := os.ReadFile(files[1].Name())
 		const most = 1500
-		return nil, fmt.Errorf("%w: %s", err, said[max(0, len(said)-most):])
+		err = fmt.Errorf("%w: %s", err, said[max(0, len(said)-most):])
 	}
-	return os.ReadFile(files[0].Name())
+	output, readErr := os.ReadFile(files[0].Name())
+	return output, errors.Join(err, readErr)
 }
 
 // end gives a process some seconds to end what it has started.

@@ -15,9 +15,11 @@ const step = 10; // ms: how often a load with a rate submits what has become due
 const concurrency = 100;
 
 const queue = new Queue(name, { connection });
+queue.on('error', () => {}); // it connects again
 let worker;
 let done = 0;
 let late = []; // ms
+let numbers = []; // of the tasks
 let first = 0; // Unix ms of the first that fired; 0: nothing has
 
 const now = () => performance.timeOrigin + performance.now();
@@ -75,18 +77,21 @@ const handlers = {
         const moment = now();
         first ||= moment;
         late.push(moment - j.data.due);
+        numbers.push(Number(j.id));
       },
       { connection, concurrency },
     );
     worker.on('completed', () => done++);
+    worker.on('error', () => {}); // it connects again
     await worker.waitUntilReady();
     return {};
   },
   done: async () => ({ done }),
   heard: async () => ({ heard: late.length }),
-  fired: async () => ({ late_ms: late, first_ms: first }),
+  fired: async () => ({ late_ms: late, numbers, first_ms: first }),
   reset: async () => {
     late = [];
+    numbers = [];
     first = 0;
     return {};
   },

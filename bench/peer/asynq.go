@@ -25,7 +25,7 @@ func newAsynq(check time.Duration) *asynqPeer { return &asynqPeer{check: check} 
 
 func (p *asynqPeer) Info() Info {
 	i := Info{
-		Name: "asynq", Parts: everything &^ Batches,
+		Name: "asynq", Parts: everything&^Batches | Restarts,
 		Settings: "Concurrency 64, DelayedTaskCheckInterval 5 s (default)",
 		Durable:  "Redis AOF everysec: up to a second is lost",
 		Precise:  "whole seconds; tasks are made due at the next one",
@@ -39,7 +39,7 @@ func (p *asynqPeer) Info() Info {
 
 func (p *asynqPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.Redis.Version(ctx)
-	return "asynq " + moduleVersion("github.com/hibiken/asynq") + "; " + v, err
+	return "asynq " + moduleVersion("github.com/hibiken/asynq") + ", MIT; " + v, err
 }
 
 const asynqKind = "bench"
@@ -58,6 +58,7 @@ func (p *asynqPeer) Up(ctx context.Context, env Env) error {
 		for _, j := range jobs {
 			due := ceil(j.due, time.Second)
 			payload := binary.LittleEndian.AppendUint64([]byte(Attribute), uint64(due.UnixNano()))
+			payload = binary.LittleEndian.AppendUint64(payload, j.biz)
 			t := asynq.NewTask(asynqKind, payload, asynq.ProcessAt(due), asynq.MaxRetry(16), asynq.Timeout(30*time.Second))
 			if _, err := p.client.EnqueueContext(ctx, t); err != nil {
 				return err
@@ -73,8 +74,8 @@ func (p *asynqPeer) Work(context.Context) error {
 		Concurrency: 64, DelayedTaskCheckInterval: p.check, TaskCheckInterval: p.check, LogLevel: asynq.FatalLevel,
 	})
 	err := s.Start(asynq.HandlerFunc(func(_ context.Context, t *asynq.Task) error {
-		b := t.Payload()
-		p.fired(time.Unix(0, int64(binary.LittleEndian.Uint64(b[len(b)-8:]))))
+		b := t.Payload()[len(Attribute):]
+		p.fired(time.Unix(0, int64(binary.LittleEndian.Uint64(b))), binary.LittleEndian.Uint64(b[8:]))
 		return nil
 	}))
 	if err == nil {

@@ -19,8 +19,8 @@ type beanstalkPeer struct {
 	addr  string
 	conns []*beanstalk.Conn // of callers
 	done  atomic.Int64
-	early bool          // delays are rounded down: see Gated
-	held  chan struct{} // closed: workers may take jobs; nil: they always may
+	early bool                          // delays are rounded down: see Gated
+	held  atomic.Pointer[chan struct{}] // closed: workers may take jobs; nil: they always may
 }
 
 // beanstalkConns is how many connections put, and how many reserve.
@@ -28,7 +28,7 @@ const beanstalkConns = 32
 
 func (p *beanstalkPeer) Info() Info {
 	return Info{
-		Name: "beanstalkd", Parts: everything &^ Batches,
+		Name: "beanstalkd", Parts: everything&^Batches | Restarts,
 		Settings: "binlog on, synced every 50 ms; 32 connections put, 32 reserve",
 		Durable:  "binlog synced every 50 ms: up to that is lost",
 		Precise:  "a delay in whole seconds from when it is put; tasks are made due a whole number of seconds later",
@@ -37,7 +37,7 @@ func (p *beanstalkPeer) Info() Info {
 
 func (p *beanstalkPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.Beanstalkd.Version(ctx)
-	return v + "; go-beanstalk " + moduleVersion("github.com/beanstalkd/go-beanstalk"), err
+	return v + ", MIT; go-beanstalk " + moduleVersion("github.com/beanstalkd/go-beanstalk"), err
 }
 
 func (p *beanstalkPeer) Up(ctx context.Context, env Env) error {
@@ -75,6 +75,7 @@ func (p *beanstalkPeer) insert(_ context.Context, caller int, jobs []job) error 
 		}
 		delay = delay.Truncate(time.Second)
 		body := binary.LittleEndian.AppendUint64([]byte(Attribute), uint64(now.Add(delay).UnixNano()))
+		body = binary.LittleEndian.AppendUint64(body, j.biz)
 		if _, err := tube.Put(body, 1024, delay, 30*time.Second); err != nil {
 			return err
 		}
@@ -89,52 +90,64 @@ func (p *beanstalkPeer) Load(ctx context.Context, l Load) (Loaded, error) {
 }
 
 // Hold implements Gated.
-func (p *beanstalkPeer) Hold() { p.held = make(chan struct{}) }
+func (p *beanstalkPeer) Hold() {
+	held := make(chan struct{})
+	p.held.Store(&held)
+}
 
 // Release implements Gated.
-func (p *beanstalkPeer) Release() { close(p.held) }
+func (p *beanstalkPeer) Release() { close(*p.held.Load()) }
 
 func (p *beanstalkPeer) Work(context.Context) error {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range beanstalkConns {
-		c, err := beanstalk.Dial("tcp", p.addr)
-		if err != nil {
-			return err
-		}
 		wg.Go(func() {
-			defer c.Close()
-			if p.held != nil {
-				select {
-				case <-p.held:
-				case <-stop:
+			for !isClosed(stop) {
+				c, err := beanstalk.Dial("tcp", p.addr)
+				if err != nil { // the server starts again
+					time.Sleep(10 * time.Millisecond)
+					continue
 				}
+				p.consume(c, stop)
+				_ = c.Close()
 			}
-			p.consume(c, stop)
 		})
 	}
 	p.onDown(func() error { close(stop); wg.Wait(); return nil })
 	return nil
 }
 
-// consume ends when stop is closed, at the latest after reserveFor.
+func isClosed(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// consume ends with the connection, or when stop is closed: at the latest after reserveFor. So does it heed Hold.
 func (p *beanstalkPeer) consume(c *beanstalk.Conn, stop <-chan struct{}) {
 	const reserveFor = time.Second
 	set := beanstalk.NewTubeSet(c, "default")
-	for {
-		select {
-		case <-stop:
-			return
-		default:
+	for !isClosed(stop) {
+		if held := p.held.Load(); held != nil {
+			select {
+			case <-*held:
+			case <-stop:
+				return
+			}
 		}
 		id, body, err := set.Reserve(reserveFor)
 		if errors.Is(err, beanstalk.ErrTimeout) || errors.Is(err, beanstalk.ErrDeadline) {
 			continue
 		}
 		if err != nil {
-			return // the server is gone: what is missing shows
+			return
 		}
-		p.fired(time.Unix(0, int64(binary.LittleEndian.Uint64(body[len(Attribute):]))))
+		body = body[len(Attribute):]
+		p.fired(time.Unix(0, int64(binary.LittleEndian.Uint64(body))), binary.LittleEndian.Uint64(body[8:]))
 		if c.Delete(id) != nil {
 			return
 		}

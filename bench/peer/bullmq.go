@@ -19,7 +19,7 @@ type bullmqPeer struct{ lines }
 
 func (p *bullmqPeer) Info() Info {
 	return Info{
-		Name: "bullmq", Parts: everything,
+		Name: "bullmq", Parts: everything | Restarts,
 		Settings: "one worker, concurrency 100; batches by addBulk; removeOnComplete",
 		Durable:  "Redis AOF everysec: up to a second is lost",
 		Precise:  "milliseconds",
@@ -44,7 +44,7 @@ func (p *bullmqPeer) Version(ctx context.Context, env Env) (string, error) {
 	if err := json.Unmarshal(data, &installed); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("BullMQ %s, Node %s; %s", installed.Version, bytes.TrimSpace(node), redis), nil
+	return fmt.Sprintf("BullMQ %s, MIT, Node %s; %s", installed.Version, bytes.TrimSpace(node), redis), nil
 }
 
 // bullmqDir has the script and, after npm install, the library.

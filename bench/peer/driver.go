@@ -35,22 +35,25 @@ type driver struct {
 	// nil: the place is unknown.
 	place func(biz uint64) int
 
-	late  stat.Recorder
-	first atomic.Int64 // Unix nanoseconds; 0: nothing has fired
+	late  stat.Recorder[time.Duration]
+	tasks stat.Recorder[uint64] // whose calls these are
+	first atomic.Int64          // Unix nanoseconds; 0: nothing has fired
 
 	servers []*server.Server
 	closers []func() error // run in reverse
 }
 
-// fired is called by processors, first thing.
-func (d *driver) fired(due time.Time) {
+// fired is called by processors, first thing. No other task has this one's number.
+func (d *driver) fired(due time.Time, number uint64) {
 	now := time.Now()
 	d.late.Add(now.Sub(due))
+	d.tasks.Add(number)
 	d.first.CompareAndSwap(0, now.UnixNano())
 }
 
 func (d *driver) Reset(_ context.Context, n int) error {
 	d.late.Reset(n)
+	d.tasks.Reset(n)
 	d.first.Store(0)
 	return nil
 }
@@ -59,10 +62,24 @@ func (d *driver) Heard(context.Context) (int, error) { return d.late.Len(), nil 
 
 func (d *driver) Fired(context.Context) (Fired, error) {
 	f := Fired{Late: d.late.Sorted()}
+	f.Tasks, f.Twice = tally(d.tasks.Sorted())
 	if ns := d.first.Load(); ns != 0 {
 		f.First = time.Unix(0, ns)
 	}
 	return f, nil
+}
+
+// tally counts the different numbers of a sorted list, and how many of them stand there more than once.
+func tally(sorted []uint64) (different, twice int) {
+	for i, n := range sorted {
+		switch {
+		case i == 0 || n != sorted[i-1]:
+			different++
+		case i == 1 || n != sorted[i-2]:
+			twice++
+		}
+	}
+	return different, twice
 }
 
 func (d *driver) start(ctx context.Context, k server.Kind, env Env) (*server.Server, error) {
@@ -90,6 +107,23 @@ func (d *driver) Down() error {
 	return errors.Join(errs...)
 }
 
+// Kill implements Restarted.
+func (d *driver) Kill() {
+	for _, s := range d.servers {
+		s.Kill()
+	}
+}
+
+// Restart implements Restarted.
+func (d *driver) Restart(ctx context.Context) error {
+	for _, s := range d.servers {
+		if err := s.Restart(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *driver) Processes() []Process {
 	list := []Process{{Name: "client", PID: os.Getpid()}}
 	for _, s := range d.servers {
@@ -105,7 +139,7 @@ func (d *driver) Load(ctx context.Context, l Load) (Loaded, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	calls := make(chan int, l.Callers)
-	var took stat.Recorder
+	var took stat.Recorder[time.Duration]
 	took.Reset(l.N/l.Batch + l.Callers)
 	var wg sync.WaitGroup
 	errs := make([]error, l.Callers)

@@ -129,18 +129,31 @@ func TestFiredNotesLatenessAndTheFirst(t *testing.T) {
 		require.NoError(t, d.Reset(t.Context(), 3))
 		start := time.Now()
 		time.Sleep(time.Second)
-		d.fired(start)
+		d.fired(start, 7)
 		time.Sleep(time.Second)
-		d.fired(start)
-		d.fired(start.Add(3 * time.Second)) // early
+		d.fired(start, 9)
+		d.fired(start.Add(3*time.Second), 7) // early
 		f, err := d.Fired(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []time.Duration{-time.Second, time.Second, 2 * time.Second}, f.Late)
 		require.True(t, f.First.Equal(start.Add(time.Second)))
+		require.Equal(t, 2, f.Tasks)
+		require.Equal(t, 1, f.Twice)
 		n, err := d.Heard(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, 3, n)
 	})
+}
+
+func TestTally(t *testing.T) {
+	for _, c := range []struct {
+		numbers          []uint64
+		different, twice int
+	}{{nil, 0, 0}, {[]uint64{1}, 1, 0}, {[]uint64{1, 1, 1, 2, 3, 3}, 3, 2}, {[]uint64{0, 1, 1, 1, 1}, 2, 1}} {
+		different, twice := tally(c.numbers)
+		require.Equal(t, c.different, different, c.numbers)
+		require.Equal(t, c.twice, twice, c.numbers)
+	}
 }
 
 func TestCeil(t *testing.T) {

@@ -22,20 +22,23 @@ type jvmPeer struct {
 	class   string // of bench/jvm/src
 	library string // whose jar names the version
 	system  string // how people write it
+	licence string
 	// server is what it works on: of another kind, or (own) the class itself in a second JVM.
 	server server.Kind
 	own    []string // arguments after the directory and the port; nil: it is server
 }
+
+const apache = "Apache-2.0"
 
 // jvmHeap is what each JVM gets.
 var jvmHeap = []string{"-Xms1g", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g"}
 
 func rocketMQ(precisionMs int) *jvmPeer {
 	return &jvmPeer{
-		class: "RocketMQ", system: "RocketMQ", library: "rocketmq-broker", own: []string{strconv.Itoa(precisionMs)},
+		class: "RocketMQ", system: "RocketMQ", licence: apache, library: "rocketmq-broker", own: []string{strconv.Itoa(precisionMs)},
 		info: Info{
-			Name: fmt.Sprintf("rocketmq/%dms", precisionMs), Parts: everything,
-			Settings: fmt.Sprintf("SYNC_FLUSH, timerPrecisionMs %d; name server and broker in one JVM; 64 consuming threads; batches: asynchronous sends, 1,000 in flight", precisionMs),
+			Name: fmt.Sprintf("rocketmq/%dms", precisionMs), Parts: everything | Restarts,
+			Settings: fmt.Sprintf("SYNC_FLUSH, timerPrecisionMs %d, timerMaxDelaySec 31 days, no fast failure, 16 threads for sends; name server and broker in one JVM; 64 consuming threads; batches: asynchronous sends, 1,000 in flight", precisionMs),
 			Durable:  "commit log, an fsync each group: nothing is lost; a consumer's progress is on disk each 5 s",
 			Precise:  fmt.Sprintf("slots of %d ms, rounded up", precisionMs),
 		},
@@ -44,9 +47,9 @@ func rocketMQ(precisionMs int) *jvmPeer {
 
 func artemis() *jvmPeer {
 	return &jvmPeer{
-		class: "Artemis", system: "Artemis", library: "artemis-server", own: []string{},
+		class: "Artemis", system: "Artemis", licence: apache, library: "artemis-server", own: []string{},
 		info: Info{
-			Name: "artemis", Parts: everything,
+			Name: "artemis", Parts: everything | Restarts,
 			Settings: "journal NIO, datasync; 16 consumers, ackBatchSize 0; batches: a transaction",
 			Durable:  "journal, an fsync each group: nothing is lost; an acknowledgement is not waited for",
 			Precise:  "milliseconds",
@@ -56,9 +59,9 @@ func artemis() *jvmPeer {
 
 func redisson() *jvmPeer {
 	return &jvmPeer{
-		class: "Redisson", system: "Redisson", library: "redisson", server: server.Redis,
+		class: "Redisson", system: "Redisson", licence: apache, library: "redisson", server: server.Redis,
 		info: Info{
-			Name: "redisson", Parts: everything,
+			Name: "redisson", Parts: everything | Restarts,
 			Settings: "RDelayedQueue; 32 threads in take(), 128 connections; batches by offerAsync",
 			Durable:  "Redis AOF everysec: up to a second is lost; take() removes a task before it is processed",
 			Precise:  "milliseconds",
@@ -68,9 +71,9 @@ func redisson() *jvmPeer {
 
 func quartz() *jvmPeer {
 	return &jvmPeer{
-		class: "Quartz", system: "Quartz", library: "quartz", server: server.MariaDB,
+		class: "Quartz", system: "Quartz", licence: apache, library: "quartz", server: server.MariaDB,
 		info: Info{
-			Name: "quartz", Parts: everything,
+			Name: "quartz", Parts: everything | Restarts,
 			Settings: "JDBC, clustered; a trigger a task, one durable job; 64 threads, 500 triggers at once, 100 connections; batches by scheduleJobs",
 			Durable:  "MariaDB, durable commits: nothing is lost",
 			Precise:  "milliseconds",
@@ -80,9 +83,9 @@ func quartz() *jvmPeer {
 
 func dbScheduler() *jvmPeer {
 	return &jvmPeer{
-		class: "DbScheduler", system: "db-scheduler", library: "db-scheduler", server: server.MariaDB,
+		class: "DbScheduler", system: "db-scheduler", licence: apache, library: "db-scheduler", server: server.MariaDB,
 		info: Info{
-			Name: "db-scheduler", Parts: everything,
+			Name: "db-scheduler", Parts: everything | Restarts,
 			Settings: "64 threads, fetch-and-lock-on-execute, polls each 100 ms, 100 connections; batches by scheduleBatch",
 			Durable:  "MariaDB, durable commits: nothing is lost",
 			Precise:  "microseconds",
@@ -123,7 +126,7 @@ func (p *jvmPeer) Version(ctx context.Context, env Env) (string, error) {
 	if err != nil {
 		return "", errors.Join(ErrMissing, err)
 	}
-	name += ", Java " + string(regexp.MustCompile(`\d+[.\d]*`).Find(java))
+	name += ", " + p.licence + ", Java " + string(regexp.MustCompile(`\d+[.\d]*`).Find(java))
 	if p.own != nil {
 		return name, nil
 	}
@@ -138,7 +141,7 @@ func (p *jvmPeer) Up(ctx context.Context, env Env) error {
 	}
 	kind := p.server
 	if p.own != nil {
-		kind = server.JVM(strings.ToLower(p.class), func(data, port string) []string {
+		kind = server.Own(strings.ToLower(p.class), "java", func(data, port string) []string {
 			return p.command(dir, data, append([]string{"server", data, port}, p.own...)...)
 		})
 	}

@@ -171,11 +171,14 @@ func (p *lines) Reset(ctx context.Context, n int) error {
 
 func (p *lines) Fired(ctx context.Context) (Fired, error) {
 	var answer struct {
-		Late  []float64 `json:"late_ms"`
-		First float64   `json:"first_ms"`
+		Late    []float64 `json:"late_ms"`
+		Numbers []uint64  `json:"numbers"`
+		First   float64   `json:"first_ms"`
 	}
 	err := p.ask(ctx, "fired", nil, &answer)
 	f := Fired{Late: durations(answer.Late)}
+	slices.Sort(answer.Numbers)
+	f.Tasks, f.Twice = tally(answer.Numbers)
 	if answer.First > 0 {
 		f.First = time.UnixMicro(int64(answer.First * 1000))
 	}

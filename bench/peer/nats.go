@@ -2,8 +2,8 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -11,10 +11,31 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/timeoutcenter/toc/bench/server"
 )
 
-// natsPeer is NATS JetStream: messages with a schedule, in a stream on disk. The server runs in this process; the client
-// reaches it over TCP.
+// NATSCommand makes this program a NATS server: ServeNATS.
+const NATSCommand = "nats-server"
+
+// ServeNATS runs a NATS server with its streams in a directory until ctx ends.
+func ServeNATS(ctx context.Context, dir, port string) error {
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: n, JetStream: true, StoreDir: dir, SyncAlways: true, NoSigs: true})
+	if err != nil {
+		return err
+	}
+	s.Start()
+	<-ctx.Done()
+	s.Shutdown()
+	s.WaitForShutdown()
+	return nil
+}
+
+// natsPeer is NATS JetStream: messages with a schedule, in a stream on disk.
 type natsPeer struct {
 	driver
 	js      jetstream.JetStream
@@ -28,29 +49,27 @@ const natsWorkers = 32
 
 func (p *natsPeer) Info() Info {
 	return Info{
-		Name: "nats", Parts: everything,
-		Settings: "work queue, sync_interval always, at most 10,000 messages not acknowledged; the server in the client's process; batches: asynchronous publishes",
+		Name: "nats", Parts: everything | Restarts,
+		Settings: "work queue, sync_interval always, at most 10,000 messages not acknowledged; batches: asynchronous publishes",
 		Durable:  "stream, an fsync each message: nothing is lost",
 		Precise:  "nanoseconds",
 	}
 }
 
 func (p *natsPeer) Version(context.Context, Env) (string, error) {
-	return fmt.Sprintf("NATS %s; nats.go %s", natsserver.VERSION, moduleVersion("github.com/nats-io/nats.go")), nil
+	return fmt.Sprintf("NATS %s, Apache-2.0; nats.go %s", natsserver.VERSION, moduleVersion("github.com/nats-io/nats.go")), nil
 }
 
 func (p *natsPeer) Up(ctx context.Context, env Env) error {
-	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true,
-		StoreDir: env.Scratch, SyncAlways: true, NoSigs: true})
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	s.Start()
-	p.onDown(func() error { s.Shutdown(); s.WaitForShutdown(); return nil })
-	if !s.ReadyForConnections(30 * time.Second) {
-		return errors.New("nats: the server does not start")
+	s, err := p.start(ctx, server.Own("nats", self, func(dir, port string) []string { return []string{NATSCommand, dir, port} }), env)
+	if err != nil {
+		return err
 	}
-	conn, err := nats.Connect(s.ClientURL())
+	conn, err := nats.Connect("nats://"+s.Addr, nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond))
 	if err != nil {
 		return err
 	}
@@ -70,6 +89,7 @@ func (p *natsPeer) message(j job) *nats.Msg {
 	m.Header.Set("Nats-Schedule", "@at "+j.due.UTC().Format(time.RFC3339Nano))
 	m.Header.Set("Nats-Schedule-Target", "d."+n)
 	m.Header.Set("Due", strconv.FormatInt(j.due.UnixNano(), 10))
+	m.Header.Set("Number", strconv.FormatUint(j.biz, 10))
 	m.Data = []byte(Attribute)
 	return m
 }
@@ -82,7 +102,7 @@ func (p *natsPeer) insert(ctx context.Context, _ int, jobs []job) error {
 	stored := make([]jetstream.PubAckFuture, len(jobs))
 	for i, j := range jobs {
 		var err error
-		if stored[i], err = p.js.PublishMsgAsync(p.message(j)); err != nil {
+		if stored[i], err = p.js.PublishMsgAsync(p.message(j), jetstream.WithStallWait(time.Minute)); err != nil {
 			return err
 		}
 	}
@@ -104,13 +124,11 @@ func (p *natsPeer) Work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err != nil {
-		return err
-	}
 	for range natsWorkers {
 		consuming, err := consumer.Consume(func(m jetstream.Msg) {
 			ns, _ := strconv.ParseInt(m.Headers().Get("Due"), 10, 64)
-			p.fired(time.Unix(0, ns))
+			number, _ := strconv.ParseUint(m.Headers().Get("Number"), 10, 64)
+			p.fired(time.Unix(0, ns), number)
 			if m.DoubleAck(context.WithoutCancel(ctx)) == nil {
 				p.done.Add(1)
 			}

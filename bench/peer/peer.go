@@ -20,7 +20,7 @@ import (
 var ErrMissing = errors.New("missing")
 
 // Part is something that a peer may or may not do.
-type Part uint8
+type Part uint16
 
 // The parts that a peer may do.
 const (
@@ -28,9 +28,11 @@ const (
 	Batches                   // takes many tasks in one call
 	Fires                     // calls a processor when a task is due, and records the outcome
 	Parks                     // holds tasks that are due much later
+	Purges                    // deletes what has fired after a time: a Purged
 	Grows                     // is the product: it is also measured against itself, with more rows
 	Clusters                  // is the product with several nodes
 	Scripts                   // runs the product's scripts on Redis alone
+	Restarts                  // goes on when its servers end and start again: a Restarted
 
 	everything = Submits | Batches | Fires | Parks
 )
@@ -49,8 +51,9 @@ func (i Info) Has(p Part) bool { return i.Parts&p == p }
 
 // Env is where a peer is brought up.
 type Env struct {
-	Scratch string // a directory that vanishes with the run
-	Repo    string // the product's sources
+	Scratch   string        // a directory that vanishes with the run
+	Repo      string        // the product's sources
+	Retention time.Duration // of what has fired, for the peers that keep it; 0: their default
 }
 
 // Peer is one system. Up is called once, then Work once; Load any number of times.
@@ -82,8 +85,19 @@ type Peer interface {
 // Gated is a peer that cannot make many tasks due at one instant. They are made
 // due in the second before it, and its connected workers wait for the instant.
 type Gated interface {
-	Hold()    // before Work: workers take nothing yet
+	Hold()    // from a second later on, workers take nothing
 	Release() // they begin
+}
+
+// Restarted is a peer whose servers can end and start again, while its client goes on.
+type Restarted interface {
+	Kill()                             // kill -9 of all servers
+	Restart(ctx context.Context) error // on the same data and ports
+}
+
+// Purged is a peer that keeps what has fired for Env.Retention.
+type Purged interface {
+	Rows(ctx context.Context) (int, error) // tasks in the store, of all states
 }
 
 // Process is one process of a peer.
@@ -115,7 +129,9 @@ type Loaded struct {
 
 // Fired is the record of the processor's calls.
 type Fired struct {
-	Late  []time.Duration // sorted; a negative one is early
+	Late  []time.Duration // of each call, sorted; a negative one is early
+	Tasks int             // different tasks
+	Twice int             // of them, the ones that were called more than once
 	First time.Time       // the moment of the first; zero: none
 }
 

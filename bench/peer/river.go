@@ -19,13 +19,14 @@ import (
 // riverPeer is riverqueue/river: jobs in PostgreSQL.
 type riverPeer struct {
 	driver
-	pool   *pgxpool.Pool
-	client *river.Client[pgx.Tx]
+	retention time.Duration
+	pool      *pgxpool.Pool
+	client    *river.Client[pgx.Tx]
 }
 
 func (p *riverPeer) Info() Info {
 	return Info{
-		Name: "river", Parts: everything,
+		Name: "river", Parts: everything | Restarts | Purges,
 		Settings: "1,000 workers, FetchCooldown 20 ms, FetchPollInterval 100 ms; batches by InsertManyFast; pool of 64; its scheduler looks every 5 s, which cannot be set",
 		Durable:  "PostgreSQL, fsync and synchronous_commit on: nothing is lost",
 		Precise:  "microseconds",
@@ -34,38 +35,28 @@ func (p *riverPeer) Info() Info {
 
 func (p *riverPeer) Version(ctx context.Context, _ Env) (string, error) {
 	v, err := server.PostgreSQL.Version(ctx)
-	return "River " + moduleVersion("github.com/riverqueue/river") + "; " + v, err
+	return "River " + moduleVersion("github.com/riverqueue/river") + ", MPL-2.0; " + v, err
 }
 
 // riverArgs is a job's arguments.
 type riverArgs struct {
-	Order string    `json:"order"`
-	Why   string    `json:"reason"`
-	Due   time.Time `json:"due"`
+	Order  string    `json:"order"`
+	Why    string    `json:"reason"`
+	Due    time.Time `json:"due"`
+	Number uint64    `json:"number"`
 }
 
 // Kind implements river.JobArgs.
 func (riverArgs) Kind() string { return "bench" }
 
 func (p *riverPeer) Up(ctx context.Context, env Env) error {
-	s, err := p.start(ctx, server.PostgreSQL, env)
-	if err != nil {
+	p.retention = env.Retention
+	var err error
+	if p.pool, err = p.startPostgreSQL(ctx, env); err != nil {
 		return err
 	}
-	cfg, err := pgxpool.ParseConfig("postgres://postgres@" + s.Addr + "/postgres?sslmode=disable")
-	if err != nil {
-		return err
-	}
-	cfg.MaxConns = 64
-	if p.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
-		return err
-	}
-	p.onDown(func() error { p.pool.Close(); return nil })
 	driver := riverpgxv5.New(p.pool)
-	if err := p.awaitServer(ctx); err != nil {
-		return err
-	}
-	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: riverLog()})
+	migrator, err := rivermigrate.New(driver, &rivermigrate.Config{Logger: errorLog()})
 	if err != nil {
 		return err
 	}
@@ -74,36 +65,50 @@ func (p *riverPeer) Up(ctx context.Context, env Env) error {
 	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, river.WorkFunc(func(_ context.Context, j *river.Job[riverArgs]) error {
-		p.fired(j.Args.Due)
+		p.fired(j.Args.Due, j.Args.Number)
 		return nil
 	}))
 	p.client, err = river.NewClient(driver, &river.Config{
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 1000}}, Workers: workers, Logger: riverLog(),
-		FetchCooldown: 20 * time.Millisecond, FetchPollInterval: 100 * time.Millisecond,
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 1000}}, Workers: workers, Logger: errorLog(),
+		CompletedJobRetentionPeriod: p.retention, FetchCooldown: 20 * time.Millisecond, FetchPollInterval: 100 * time.Millisecond,
 	})
 	p.put = p.insert
 	return err
 }
 
-// awaitServer waits until PostgreSQL has finished starting: it answers before that.
-func (p *riverPeer) awaitServer(ctx context.Context) error {
+// startPostgreSQL starts the server, and gives a pool of 64 connections once it has finished starting: it answers before that.
+func (d *driver) startPostgreSQL(ctx context.Context, env Env) (*pgxpool.Pool, error) {
+	s, err := d.start(ctx, server.PostgreSQL, env)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig("postgres://postgres@" + s.Addr + "/postgres?sslmode=disable")
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = 64
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), cfg)
+	if err != nil {
+		return nil, err
+	}
+	d.onDown(func() error { pool.Close(); return nil })
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {
-		err := p.pool.Ping(ctx)
+		err := pool.Ping(ctx)
 		if err == nil || ctx.Err() != nil {
-			return err
+			return pool, err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-func riverLog() *slog.Logger {
+func errorLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 func riverJob(j job) (riverArgs, *river.InsertOpts) {
-	return riverArgs{"4711", "unpaid", j.due}, &river.InsertOpts{ScheduledAt: j.due, MaxAttempts: 17}
+	return riverArgs{"4711", "unpaid", j.due, j.biz}, &river.InsertOpts{ScheduledAt: j.due, MaxAttempts: 17}
 }
 
 func (p *riverPeer) insert(ctx context.Context, _ int, jobs []job) error {
@@ -138,5 +143,11 @@ func (p *riverPeer) Work(ctx context.Context) error {
 
 func (p *riverPeer) Done(ctx context.Context) (n int, err error) {
 	err = p.pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed' AND finalized_at IS NOT NULL").Scan(&n)
+	return n, err
+}
+
+// Rows implements Purged.
+func (p *riverPeer) Rows(ctx context.Context) (n int, err error) {
+	err = p.pool.QueryRow(ctx, "SELECT count(*) FROM river_job").Scan(&n)
 	return n, err
 }

@@ -107,7 +107,7 @@ func (p *redisScripts) loop(ctx context.Context) error {
 			}
 			s := slots.SettleRequest{Slot: claims[i].Slot}
 			for _, m := range c.Members {
-				p.fired(m.At)
+				p.fired(m.At, m.JobID)
 				s.Done = append(s.Done, m.JobID)
 			}
 			n += len(s.Done)

@@ -76,13 +76,20 @@ func (p *sqlLoop) open(cfg configs.Config) error {
 // insert writes the jobs in one transaction of one database: the best that a hand
 // can do is to choose the rows of a batch so.
 func (p *sqlLoop) insert(ctx context.Context, _ int, jobs []job) error {
-	database := rand.IntN(p.shards.Databases)
-	byTable := make(map[int][]any)
+	_, err := p.insertInto(ctx, rand.IntN(p.shards.Databases), jobs)
+	return err
+}
+
+// insertInto gives the ids of the rows by table.
+func (p *sqlLoop) insertInto(ctx context.Context, database int, jobs []job) (map[int][]any, error) {
+	ids, byTable := make(map[int][]any), make(map[int][]any)
 	now := time.Now().UTC()
 	for _, j := range jobs {
 		biz := j.biz - j.biz%uint64(p.shards.Databases) + uint64(database)
 		shard := p.shards.Shard(biz)
-		byTable[p.shards.Table(shard)] = append(byTable[p.shards.Table(shard)], p.ids.Next(shard), now, now, biz, bizType, j.due.UTC(), Attribute)
+		table, id := p.shards.Table(shard), p.ids.Next(shard)
+		ids[table] = append(ids[table], id)
+		byTable[table] = append(byTable[table], id, now, now, biz, bizType, j.due.UTC(), Attribute)
 	}
 	var text strings.Builder
 	var args []any
@@ -102,7 +109,7 @@ func (p *sqlLoop) insert(ctx context.Context, _ int, jobs []job) error {
 		text.WriteString("COMMIT")
 	}
 	_, err := p.dbs[database].ExecContext(ctx, text.String(), args...)
-	return err
+	return ids, err
 }
 
 func (p *sqlLoop) Work(ctx context.Context) error {
@@ -170,12 +177,21 @@ func (p *sqlLoop) pass(ctx context.Context, database int, statement string) (int
 			return 0, err
 		}
 		byTable[table] = append(byTable[table], id)
-		p.fired(due)
+		p.fired(due, id)
 		found++
 	}
 	if err := rows.Err(); err != nil || found == 0 {
 		return 0, err
 	}
+	if err := p.finish(ctx, database, byTable); err != nil {
+		return 0, err
+	}
+	p.done.Add(int64(found))
+	return found, nil
+}
+
+// finish records the outcomes of rows of a database in one transaction.
+func (p *sqlLoop) finish(ctx context.Context, database int, byTable map[int][]any) error {
 	var text strings.Builder
 	var args []any
 	text.WriteString("START TRANSACTION;")
@@ -186,11 +202,8 @@ func (p *sqlLoop) pass(ctx context.Context, database int, statement string) (int
 		args = append(append(args, now), ids...)
 	}
 	text.WriteString("COMMIT")
-	if _, err := p.dbs[database].ExecContext(ctx, text.String(), args...); err != nil {
-		return 0, err
-	}
-	p.done.Add(int64(found))
-	return found, nil
+	_, err := p.dbs[database].ExecContext(ctx, text.String(), args...)
+	return err
 }
 
 func (p *sqlLoop) Done(context.Context) (int, error) { return int(p.done.Load()), nil }

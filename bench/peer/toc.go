@@ -27,6 +27,7 @@ type Toc struct {
 	overHTTP bool
 	pulled   bool // consumers lease the tasks
 	nodes    int  // 0: one, that needs no Consul
+	cfg      configs.Config
 	running  []*app.App
 	client   *http.Client
 }
@@ -53,6 +54,9 @@ func (p *Toc) Info() Info {
 		Settings: "the defaults: 64 workers, 16 connections a database",
 		Durable:  p.layout.durable(),
 		Precise:  "milliseconds",
+	}
+	if p.layout.Tables > 0 {
+		i.Parts |= Restarts | Purges
 	}
 	if p.mode == configs.ModeScan {
 		i.Parts |= Grows
@@ -107,6 +111,9 @@ func (p *Toc) Up(ctx context.Context, env Env) error {
 		return err
 	}
 	cfg.BizTypes[0].Mode = p.mode
+	if env.Retention > 0 {
+		cfg.Store.Retention = env.Retention
+	}
 	if p.pulled {
 		cfg.BizTypes[0].Processor = configs.ProcessorPull
 	}
@@ -124,6 +131,7 @@ func (p *Toc) Up(ctx context.Context, env Env) error {
 		}
 		cfg.Cluster.Provider, cfg.Cluster.Consul.Address = configs.ProviderConsul, s.Addr
 	}
+	p.cfg = cfg
 	p.client = &http.Client{Timeout: 10 * time.Second}
 	p.onDown(func() error { p.client.CloseIdleConnections(); return nil })
 	for n := range max(1, p.nodes) {
@@ -208,13 +216,13 @@ func (p *Toc) balanced(ctx context.Context) error {
 type noting struct{ p *Toc }
 
 func (n noting) Process(_ context.Context, t task.Task) error {
-	n.p.fired(t.ActionTime)
+	n.p.fired(t.ActionTime, t.BizID)
 	return nil
 }
 
 func (n noting) ProcessBatch(_ context.Context, tasks []task.Task) []error {
 	for i := range tasks {
-		n.p.fired(tasks[i].ActionTime)
+		n.p.fired(tasks[i].ActionTime, tasks[i].BizID)
 	}
 	return nil
 }
@@ -298,7 +306,7 @@ func (p *Toc) pull(ctx context.Context, c *client.Client, acks chan<- []client.S
 		}
 		list := make([]client.Settlement, len(got.Tasks))
 		for i, t := range got.Tasks {
-			p.fired(t.Task.ActionTime.Time())
+			p.fired(t.Task.ActionTime.Time(), t.Task.BizID.Number)
 			list[i] = client.Settlement{Lease: t.Lease.String(), Do: client.Ack}
 		}
 		acks <- list
@@ -309,6 +317,24 @@ func (p *Toc) pull(ctx context.Context, c *client.Client, acks chan<- []client.S
 func (p *Toc) Done(ctx context.Context) (int, error) {
 	n, err := p.Metric(ctx, "toc_runs_total", `outcome="processed"`)
 	return int(n), err
+}
+
+// Rows implements Purged.
+func (p *Toc) Rows(ctx context.Context) (n int, err error) {
+	list, err := app.Databases(p.cfg, true)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range list {
+		tables := make([]string, p.cfg.Store.TablesPerDatabase)
+		for i := range tables {
+			tables[i] = "SELECT COUNT(*) AS n FROM " + sharding.TableName(i)
+		}
+		var rows int
+		err = errors.Join(err, d.DB.QueryRowContext(ctx, "SELECT SUM(n) FROM ("+strings.Join(tables, " UNION ALL ")+") AS t").Scan(&rows))
+		n += rows
+	}
+	return n, errors.Join(err, app.CloseDatabases(list))
 }
 
 // Metric adds up all series of a metric that have the label, over all nodes.

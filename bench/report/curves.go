@@ -67,6 +67,47 @@ func growthOf(s result.Session) []byte {
 	return drawLines("Single submits a second as parked rows grow", "submits/s", spanning(xs, linesLeft, linesRight), spanning(ys, linesBottom, linesTop), marks, lines)
 }
 
+const (
+	parkedRate = 1000 // tasks a second
+	parkedFile = "parked.svg"
+)
+
+// besideParked draws the lateness p99 of all systems over the parked tasks, each from the newest session that has it. Without
+// parked tasks there is no picture.
+func besideParked(r result.Results) []byte {
+	const none = 100_000 // where 0 stands on the axis
+	marks := map[float64]string{}
+	var lines []series
+	var xs, ys []float64
+	for _, s := range slices.SortedStableFunc(slices.Values(r.Sessions), byWork) {
+		kind, rate, parked := parts(s.Work)
+		if kind != "lateness" || rate != parkedRate {
+			continue
+		}
+		x := float64(max(parked, none))
+		for _, name := range s.Order {
+			v, ok := s.Value(name, "p99_ms")
+			if !ok {
+				continue
+			}
+			i := slices.IndexFunc(lines, func(l series) bool { return l.name == name })
+			if i < 0 {
+				i = len(lines)
+				lines = append(lines, series{name: name, colour: colour(name)})
+			}
+			y := max(v.Median, shownLate)
+			lines[i].x, lines[i].y = append(lines[i].x, x), append(lines[i].y, y)
+			xs, ys = append(xs, x), append(ys, y)
+			marks[x] = thousands(float64(parked))
+		}
+	}
+	if len(marks) < 2 {
+		return nil
+	}
+	return drawLines(fmt.Sprintf("Lateness p99 at %s tasks a second, by the tasks parked beside them", thousands(parkedRate)), "lateness p99, ms",
+		axis{none, slices.Max(xs), linesLeft, linesRight}, spanning(ys, linesBottom, linesTop), marks, lines)
+}
+
 // sortedMarks goes from left to right.
 func sortedMarks(marks map[float64]string) iter.Seq2[float64, string] {
 	return func(yield func(float64, string) bool) {

@@ -17,7 +17,7 @@ type plot struct {
 // plotsOf draws a session, the nth of its workload: lateness as curves, what is
 // one number a peer as bars.
 func plotsOf(s result.Session, nth int) []plot {
-	kind, _, _ := strings.Cut(s.Work, "-")
+	kind, _, _ := parts(s.Work)
 	name := s.Work
 	if nth > 1 {
 		name += fmt.Sprintf("_%d", nth)
@@ -32,15 +32,15 @@ func plotsOf(s result.Session, nth int) []plot {
 	case "submit", "batch":
 		add(s.Title+": tasks a second", barsOf(s, s.Title+": tasks a second", "per_s"))
 	case "drain":
-		add(s.Title+": tasks a second", barsOf(s, "Drain: tasks a second from the instant on", "per_s"))
+		add(s.Title+": tasks a second", barsOf(s, s.Title+": tasks a second from the instant on", "per_s"))
 	case "idle":
-		add(s.Title+": CPU", barsOf(s, "Idle: percent of one core", "cpu_percent"))
+		add(s.Title+": CPU", barsOf(s, s.Title+": percent of one core", "cpu_percent"))
 	case "memory":
 		add(s.Title, barsOf(s, "Redis: bytes an armed task", "redis_bytes"))
 	case "lateness":
 		add(s.Title+": lateness by percentile", latenessOf(s, s.Title))
 	case "crowd":
-		add(s.Title+": lateness by percentile", latenessOf(s, "Lateness of a crowd, tasks parked"))
+		add(s.Title+": lateness by percentile", latenessOf(s, s.Title))
 	case "growth":
 		add("Single submits a second as rows grow", growthOf(s))
 	}
@@ -53,6 +53,8 @@ var colours = []struct{ peer, colour string }{
 	{"toc/redis/8x1024", "#0b93d6"}, {"toc/redis/embedded", "#74a9ff"}, {"toc/redis", "#0b3fd6"},
 	{"toc/scan/8x1024", "#3fae6a"}, {"toc/scan/embedded", "#9bd3ae"}, {"toc/scan", "#0a7a3d"},
 	{"asynq/", "#f4b000"}, {"asynq", "#e8590c"}, {"river", "#c2255c"}, {"beanstalkd", "#7048e8"}, {"bullmq", "#795548"},
+	{"rocketmq/100", "#ff8787"}, {"rocketmq", "#d6336c"}, {"artemis", "#1098ad"}, {"redisson", "#a61e4d"}, {"quartz", "#845ef7"}, {"db-scheduler", "#5c940d"},
+	{"nats", "#f76707"}, {"jobrunr", "#087f5b"}, {"dbos", "#c0a000"},
 	{"sql-loop/8x1024", "#adb5bd"}, {"sql-loop", "#6c757d"}, {"redis-scripts", "#343a40"},
 }
 
@@ -200,6 +202,11 @@ func drawLines(title, yName string, x, y axis, marks map[float64]string, lines [
 			points[k] = fmt.Sprintf("%.1f,%.1f", x.at(l.x[k]), y.at(l.y[k]))
 		}
 		fmt.Fprintf(&c, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(points, " "), l.colour)
+		if len(points) <= 3 { // a single one would not show
+			for k := range l.x {
+				fmt.Fprintf(&c, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.at(l.x[k]), y.at(l.y[k]), l.colour)
+			}
+		}
 		legend := linesTop + 20*float64(i)
 		c.line(linesRight+16, legend+6, linesRight+36, legend+6, l.colour, 3)
 		c.text(linesRight+42, legend+10, "start", "#212529", 12, l.name)

@@ -55,14 +55,19 @@ func writePlots(r result.Results, dir string) error {
 	if err != nil {
 		return err
 	}
+	var plots []plot
+	if svg := besideParked(r); svg != nil {
+		plots = append(plots, plot{file: parkedFile, svg: svg})
+	}
 	for s, nth := range inOrder(r) {
-		for _, p := range plotsOf(s, nth) {
-			path := filepath.Join(dir, p.file)
-			if err := os.WriteFile(path, p.svg, 0o644); err != nil {
-				return err
-			}
-			stale = slices.DeleteFunc(stale, func(old string) bool { return old == path })
+		plots = append(plots, plotsOf(s, nth)...)
+	}
+	for _, p := range plots {
+		path := filepath.Join(dir, p.file)
+		if err := os.WriteFile(path, p.svg, 0o644); err != nil {
+			return err
 		}
+		stale = slices.DeleteFunc(stale, func(old string) bool { return old == path })
 	}
 	for _, path := range stale {
 		if err := os.Remove(path); err != nil {
@@ -95,12 +100,21 @@ func Section(r result.Results) string {
 		return b.String()
 	}
 	m := r.Sessions[0].Machine
-	b.WriteString("Each table compares toc and its peers on the same work, in one run. The systems take turns. Each measurement is a new process with new, empty servers.\n\n" +
+	b.WriteString("Each table compares toc and its peers on the same work. The systems take turns. Each measurement is a new process with new, empty servers;\n" +
+		"those beside the same parked tasks share them.\n\n" +
 		"A number is the median of the runs; the least and the most stand in brackets. *n* is the number of tasks in one run.\n" +
-		"Compare only what stands in one table. The raw numbers are in [results.json](results.json).\n\n")
+		"Compare only what stands in one table. If it was measured at several times, the lines below it say when each system was, and what the machine could do then. " +
+		"The raw numbers are in [results.json](results.json).\n\n" +
+		"**The machine then** is what no system of the table is in: the steps a second of a loop on one core, an fsync of 4 KiB by one caller, `SET` of redis-benchmark " +
+		"by 32 connections, and rows that hand-written SQL inserts and finishes in transactions of 256, over random tables of one of 8 databases; the rows once for all tables of a command. " +
+		"If these differ between two tables or two lines, so did the day.\n\n")
 	fmt.Fprintf(&b, "Machine: %s, %d cores, %.0f GiB, %s, kernel %s, data on %s; %s. The client, the processors and the servers share it.\n\n",
 		orUnknown(m.CPU), m.Cores, float64(m.Memory)/(1<<30), orUnknown(m.System), orUnknown(m.Kernel), orUnknown(m.Disk), m.Go)
 	writeGoals(&b, r)
+	if besideParked(r) != nil {
+		fmt.Fprintf(&b, "## Lateness beside parked tasks\n\nThe p99 at %s tasks a second, from the tables below.\n\n![Lateness p99 against parked tasks](%s)\n\n",
+			thousands(parkedRate), parkedFile)
+	}
 	writePeers(&b, r)
 	writeIncomparable(&b)
 	for s, nth := range inOrder(r) {
@@ -123,13 +137,21 @@ func inOrder(r result.Results) iter.Seq2[result.Session, int] {
 	}
 }
 
-// byWork orders by kind, then by rate.
+// byWork orders by kind, then by rate, then by the parked tasks.
 func byWork(a, b result.Session) int {
-	kinds := []string{"submit", "batch", "lateness", "crowd", "drain", "idle", "memory", "growth", "nodes", "scripts"}
-	kindA, rateA, _ := strings.Cut(a.Work, "-")
-	kindB, rateB, _ := strings.Cut(b.Work, "-")
-	byRate := cmp.Or(len(rateA)-len(rateB), strings.Compare(rateA, rateB))
-	return cmp.Or(slices.Index(kinds, kindA)-slices.Index(kinds, kindB), byRate)
+	kinds := []string{"submit", "batch", "lateness", "crowd", "drain", "kill", "idle", "memory", "keep", "growth", "nodes", "scripts"}
+	kindA, rateA, parkedA := parts(a.Work)
+	kindB, rateB, parkedB := parts(b.Work)
+	return cmp.Or(slices.Index(kinds, kindA)-slices.Index(kinds, kindB), rateA-rateB, parkedA-parkedB)
+}
+
+// parts reads lateness-1000+1m.
+func parts(work string) (kind string, rate, parked int) {
+	work, beside, _ := strings.Cut(work, "+")
+	kind, perSecond, _ := strings.Cut(work, "-")
+	rate, _ = strconv.Atoi(perSecond)
+	parked, _ = strconv.Atoi(strings.Replace(beside, "m", "000000", 1))
+	return kind, rate, parked
 }
 
 func orUnknown(s string) string {
@@ -171,19 +193,23 @@ func cell(s string) string {
 func writeIncomparable(b *strings.Builder) {
 	b.WriteString(`## What is not comparable
 
-- **Durability.** An answered submit of toc, of River and of the SQL floor is on disk. beanstalkd may lose the last 50 ms, asynq and BullMQ the last second.
+- **Durability.** An answered submit of toc, of the other systems on MariaDB or PostgreSQL, of RocketMQ, Artemis and NATS and of the SQL floor is on disk. beanstalkd may lose the last 50 ms; asynq, BullMQ and Redisson the last second.
   They do less work for a submit, and their numbers do not contain the machine's fsync.
 - **Precision.** asynq and beanstalkd accept whole seconds only. Their tasks are made due at whole seconds (asynq) or whole seconds after the submit (beanstalkd),
   and lateness counts from there. So the tasks of asynq come in one crowd a second. The numbers do not contain that a user may have wanted another time.
 - **One instant.** beanstalkd cannot make many tasks due at one instant. For the drain its tasks become due in the second before the instant. Its workers are
   connected before and start at the instant.
-- **Batches.** asynq and beanstalkd have no call for many tasks. They are not in that table, and elsewhere 32 connections fill them by single calls.
-- **Client.** toc and the Go peers run in this program. BullMQ runs in Node.js: its load, its clock and its worker share one process.
+- **Batches.** asynq, beanstalkd, DBOS and JobRunr have no call for many tasks. They are not in that table, and elsewhere 32 connections fill them by single calls.
+- **Client.** toc and the Go peers run in this program. BullMQ runs in Node.js, and RocketMQ, Artemis, Redisson, Quartz, db-scheduler and JobRunr in a JVM:
+  load, clock and workers share one process.
   toc over HTTP has client and server in one process.
 - **Features.** beanstalkd keeps all tasks in memory, has no query, no dedup and one server. The floors (sql-loop, redis-scripts) have no owner, no retry and no
   cancel: they show what the servers alone can do. A batch of sql-loop goes to one database, a batch of toc to all eight.
 - **Outcomes.** "Recorded" means: toc's durable status, River's completed row, asynq's processed counter, BullMQ's completed event, beanstalkd's answered delete.
-  A look every 5 to 10 ms finds it. The rows of toc and River stay; the others delete theirs.
+  A look every 5 to 10 ms finds it. Of RocketMQ and Redisson it means that the task was handled: RocketMQ writes a consumer's progress each 5 s, and Redisson
+  removes a task before it is handled. The rows of toc, River, DBOS and JobRunr stay; the others delete theirs.
+- **Kill.** All servers of a system end by kill -9, also the two of toc. Client and workers go on, and connect again by the library's defaults.
+  The disk keeps what the kernel has, so nothing is lost that a power cut would take.
 
 `)
 }
@@ -235,7 +261,22 @@ func writeSession(b *strings.Builder, s result.Session, nth int) {
 	for _, p := range plotsOf(s, nth) {
 		fmt.Fprintf(b, "![%s](%s)\n\n", p.alt, p.file)
 	}
-	fmt.Fprintf(b, "`%s` at %s, %s.\n\n", s.Command, s.Commit, s.Started.Format("2006-01-02 15:04 MST"))
+	for _, t := range s.Stretches {
+		writeStretch(b, t, len(s.Stretches) > 1)
+	}
+}
+
+// writeStretch says when peers were measured, which of them if not all, and what the machine could do then.
+func writeStretch(b *strings.Builder, t result.Stretch, some bool) {
+	fmt.Fprintf(b, "`%s` at %s, %s", t.Command, t.Commit, t.Started.Format("2006-01-02 15:04 MST"))
+	if some {
+		b.WriteString(": " + strings.Join(t.Peers, ", "))
+	}
+	b.WriteString(".")
+	if len(t.Limits) > 0 {
+		b.WriteString(" The machine then: " + limits(t.Limits) + ".")
+	}
+	b.WriteString("\n\n")
 }
 
 func runs(s result.Session, peer string) (n int) {
@@ -249,7 +290,7 @@ func runs(s result.Session, peer string) (n int) {
 
 // wrong lists what should be zero and is not.
 func wrong(s result.Session, peer string) (list []string) {
-	for _, prefix := range []string{"", "empty_", "parked_", "drain_"} {
+	for _, prefix := range []string{"", "first_", "drain_"} {
 		for _, key := range []string{"early", "lost", "twice"} {
 			if v, ok := s.Value(peer, prefix+key); ok && v.Max > 0 {
 				list = append(list, fmt.Sprintf("%s: %s tasks %s in a run", peer, thousands(v.Max), map[string]string{
@@ -257,7 +298,7 @@ func wrong(s result.Session, peer string) (list []string) {
 			}
 		}
 	}
-	if asked, err := strconv.Atoi(strings.TrimPrefix(s.Work, "lateness-")); err == nil {
+	if kind, asked, _ := parts(s.Work); kind == "lateness" {
 		const kept = 0.95
 		if v, ok := s.Value(peer, "rate_per_s"); ok && v.Min < kept*float64(asked) {
 			list = append(list, fmt.Sprintf("%s did not keep the rate: %s tasks a second were submitted in a run", peer, thousands(v.Min)))

@@ -21,8 +21,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 func drainSession() result.Session {
 	s := result.Session{
-		Work: "drain", Title: "Drain", Sum: "50,000 tasks due at one instant", Command: "bench-peers --only drain", Commit: "abc1234", Repeats: 3, Full: true,
-		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+		Work: "drain", Title: "Drain", Sum: "50,000 tasks due at one instant", Repeats: 3, Full: true,
+		Stretches: []result.Stretch{{Command: "bench-peers --only drain", Commit: "abc1234", Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+			Limits: map[string]float64{"spin_per_s": 1.234e9, "fsync_p50_ms": 0.213, "redis_1_per_s": 81_234, "insert_128_per_s": 51_000, "finish_128_per_s": 46_000,
+				"insert_16_per_s": 136_000, "finish_16_per_s": 139_000}}},
 		Machine: result.Machine{CPU: "EPYC", Cores: 2, Memory: 24 << 30, Kernel: "6.1", System: "Debian 12", Disk: "ext4 on /dev/vda", Go: "go1.26"},
 		Order:   []string{"toc/redis/8x128", "river", "beanstalkd", "bullmq", "delayqueue"},
 		Peers: map[string]result.Peer{
@@ -86,7 +88,7 @@ func TestWhatIsMissingIsNeverZero(t *testing.T) {
 func TestGoalsCompareMediansOfOneRun(t *testing.T) {
 	text := Section(result.Results{Sessions: []result.Session{drainSession(), latenessSession(true)}})
 	require.Contains(t, text, "of beanstalkd's | at least 1.30× | 1.31× | not judged: too few runs |", "40,000 of 30,500, which is of two runs")
-	require.Contains(t, text, "of the best other peer's | at least 3× | 4× | reached |", "of River's 10,000: a peer without a number is none")
+	require.Contains(t, text, "of the best of River, asynq and BullMQ | at least 3× | 4× | reached |", "of River's 10,000: a peer without a number is none")
 	require.Contains(t, text, "above beanstalkd's | at most 2 ms | −1 ms | reached |")
 	require.Contains(t, text, "drain on 8×1024, of beanstalkd's | at least 1× | not measured |  |")
 	require.Contains(t, text, "did not keep the rate")
@@ -107,10 +109,10 @@ func TestGoalJustMissedIsNotReachedByRounding(t *testing.T) {
 
 func TestSessionsStandInTheOrderOfTheDocument(t *testing.T) {
 	text := Section(result.Results{Sessions: []result.Session{
-		{Work: "drain", Title: "D"}, {Work: "lateness-10000", Title: "L10"}, {Work: "lateness-5000", Title: "L5"}, {Work: "submit", Title: "S"},
+		{Work: "drain", Title: "D"}, {Work: "lateness-10000", Title: "L10"}, {Work: "lateness-5000", Title: "L5"}, {Work: "submit", Title: "S"}, {Work: "lateness-5000+1m", Title: "L5, parked"},
 	}})
 	var at []int
-	for _, title := range []string{"## S\n", "## L5\n", "## L10\n", "## D\n"} {
+	for _, title := range []string{"## S\n", "## L5\n", "## L5, parked\n", "## L10\n", "## D\n"} {
 		at = append(at, strings.Index(text, title))
 	}
 	require.IsIncreasing(t, at)
@@ -120,7 +122,7 @@ func TestSessionsStandInTheOrderOfTheDocument(t *testing.T) {
 func TestSessionsOfOneWorkloadHaveTablesOfTheirOwn(t *testing.T) {
 	docs := t.TempDir()
 	one, two := drainSession(), drainSession()
-	two.Order, two.Commit = []string{"toc/redis/8x1024", "asynq"}, "def5678"
+	two.Order = []string{"toc/redis/8x1024", "asynq"}
 	for i := range two.Runs {
 		two.Runs[i].Peer = two.Order[i%2]
 	}
@@ -140,6 +142,43 @@ func TestSessionsOfOneWorkloadHaveTablesOfTheirOwn(t *testing.T) {
 	require.NoFileExists(t, plot, "nothing refers to it any more")
 }
 
+// A table that grew in several runs says of each system when it was measured.
+func TestTableNamesItsRuns(t *testing.T) {
+	s := drainSession()
+	s.Stretches[0].Peers = []string{"river", "beanstalkd"}
+	s.Stretches = append(s.Stretches, result.Stretch{Command: "bench-peers --merge", Commit: "def5678", Peers: []string{"bullmq"}})
+	text := Section(result.Results{Sessions: []result.Session{s}})
+	require.Contains(t, text, "at abc1234, 2026-11-21 12:00 UTC: river, beanstalkd. The machine then: loop 1,234 M/s; fsync 0.21 ms;")
+	require.Contains(t, text, "`bench-peers --merge` at def5678, 0001-01-01 00:00 UTC: bullmq.\n")
+}
+
+func TestCrowdIsComparedWithNothingParked(t *testing.T) {
+	of := func(work string, p99 float64) result.Session {
+		run := result.Run{Peer: ours, N: 1, Values: map[string]float64{"p99_ms": p99}}
+		return result.Session{Work: work, Full: true, Order: []string{ours}, Runs: []result.Run{run, run, run}}
+	}
+	one := result.Results{Sessions: []result.Session{of("crowd+1m", 11)}}
+	require.Contains(t, Section(one), "lateness p99 of a crowd beside a million parked tasks, of one beside none (8×128) | at most 1.20× | not measured |")
+	both := result.Results{Sessions: []result.Session{of("crowd+1m", 11), of("crowd", 10)}}
+	require.Contains(t, Section(both), "of one beside none (8×128) | at most 1.20× | 1.10× | reached |")
+}
+
+func TestPictureOfParkedTasks(t *testing.T) {
+	some := latenessSession(true)
+	require.Nil(t, besideParked(result.Results{Sessions: []result.Session{some}}), "nothing to compare")
+	more := latenessSession(true)
+	more.Work, more.Order = "lateness-1000+1m", more.Order[:1]
+	r := result.Results{Sessions: []result.Session{more, some}}
+	svg := string(besideParked(r))
+	checkSVG(t, svg)
+	require.Contains(t, svg, ">1,000,000<")
+	require.Contains(t, svg, ">0<")
+	require.Equal(t, 3, strings.Count(svg, "<circle"), "of two systems, one of them in both tables")
+	docs := t.TempDir()
+	require.NoError(t, Write(r, docs))
+	require.FileExists(t, filepath.Join(docs, "bench", parkedFile))
+}
+
 func TestWriteKeepsWhatIsWrittenByHand(t *testing.T) {
 	docs := t.TempDir()
 	path := filepath.Join(docs, "bench", "peers.md")
@@ -152,7 +191,7 @@ func TestWriteKeepsWhatIsWrittenByHand(t *testing.T) {
 	require.True(t, strings.HasPrefix(string(first), "# By hand\n\nbefore\n\n"+begin))
 
 	require.NoError(t, os.WriteFile(path, append(first, "after\n"...), 0o644))
-	r.Sessions[0].Commit = "def5678"
+	r.Sessions[0].Stretches[0].Commit = "def5678"
 	require.NoError(t, Write(r, docs))
 	second, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -17,12 +17,14 @@ type column struct {
 }
 
 var columns = map[string][]column{
-	"submit":   {{"per_s", "tasks/s"}, {"p50_ms", "call p50, ms"}, {"p99_ms", "call p99, ms"}, {"cpu_us", "CPU µs/task"}},
-	"batch":    {{"per_s", "tasks/s"}, {"p50_ms", "call p50, ms"}, {"p99_ms", "call p99, ms"}, {"cpu_us", "CPU µs/task"}},
-	"lateness": {{"p50_ms", "p50, ms"}, {"p99_ms", "p99, ms"}, {"p999_ms", "p99.9, ms"}, {"max_ms", "max, ms"}, {"rate_per_s", "submitted/s"}, {"cpu_percent", "CPU, % of a core"}},
-	"crowd": {{"empty_p50_ms", "nothing parked: p50, ms"}, {"empty_p99_ms", "p99, ms"}, {"empty_max_ms", "max, ms"},
-		{"parked_p50_ms", "parked: p50, ms"}, {"parked_p99_ms", "p99, ms"}, {"parked_max_ms", "max, ms"},
-		{"ratio_p50", "ratio p50"}, {"ratio_p99", "ratio p99"}, {"ratio_max", "ratio max"}},
+	"submit": {{"per_s", "tasks/s"}, {"p50_ms", "call p50, ms"}, {"p99_ms", "call p99, ms"}, {"cpu_us", "CPU µs/task"}},
+	"batch":  {{"per_s", "tasks/s"}, {"p50_ms", "call p50, ms"}, {"p99_ms", "call p99, ms"}, {"cpu_us", "CPU µs/task"}},
+	"lateness": {{"p50_ms", "p50, ms"}, {"p99_ms", "p99, ms"}, {"p999_ms", "p99.9, ms"}, {"max_ms", "max, ms"}, {"rate_per_s", "submitted/s"}, {"cpu_percent", "CPU, % of a core"},
+		{"cpu_us", "CPU µs/task"}, {"client_us", "of it the process with the library"}, {"server_us", "database or broker"}, {"redis_us", "Redis"}},
+	"crowd": {{"first_p99_ms", "first crowd: p99, ms"}, {"p50_ms", "second crowd: p50, ms"}, {"p99_ms", "p99, ms"}, {"max_ms", "max, ms"}},
+	"kill":  {{"before", "fired at the kill"}, {"lost", "not run, after 3 min in which none ran"}, {"twice", "ran twice"}, {"last_s", "the last one late by, s"}},
+	"keep": {{"first_rows", "rows, first part"}, {"last_rows", "last part"}, {"ratio_rows", "ratio"}, {"first_p99_ms", "p99 late, first part, ms"},
+		{"last_p99_ms", "last part"}, {"ratio_p99_ms", "ratio"}, {"first_cpu_us", "CPU µs/task, first part"}, {"last_cpu_us", "last part"}, {"ratio_cpu_us", "ratio"}},
 	"drain": {{"per_s", "tasks/s"}, {"flow_per_s", "tasks/s from the first on"}, {"first_ms", "first after, ms"}, {"cpu_us", "CPU µs/task"}},
 	"idle":  {{"cpu_percent", "CPU, % of a core"}, {"client_percent", "of it the process with the library"}, {"servers_percent", "servers"}, {"park_per_s", "parked/s"}},
 	"memory": {{"redis_bytes", "Redis used_memory, bytes/task"}, {"client_bytes", "process with the library, bytes/task"},
@@ -34,7 +36,7 @@ var columns = map[string][]column{
 
 // tableOf gives a workload's columns; those of growth follow from its sizes.
 func tableOf(s result.Session) []column {
-	kind, _, _ := strings.Cut(s.Work, "-")
+	kind, _, _ := parts(s.Work)
 	if kind == "growth" {
 		return growthColumns(s)
 	}
@@ -110,3 +112,31 @@ func thousands(v float64) string {
 
 // minus writes a minus sign, not a hyphen.
 func minus(s string) string { return strings.Replace(s, "-", "−", 1) }
+
+// limits writes what the machine could do.
+func limits(values map[string]float64) string {
+	var list []string
+	add := func(key, format string, with ...any) {
+		if v, ok := values[key]; ok {
+			list = append(list, fmt.Sprintf(format, append([]any{number(v)}, with...)...))
+		}
+	}
+	if spin, ok := values["spin_per_s"]; ok {
+		list = append(list, "loop "+number(spin/1e6)+" M/s")
+	}
+	add("fsync_p50_ms", "fsync %s ms")
+	add("redis_1_per_s", "Redis %s/s")
+	add("redis_16_per_s", "in pipelines of 16 %s/s")
+	var tables []int
+	for key := range values {
+		if n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(key, "insert_"), "_per_s")); err == nil {
+			tables = append(tables, n)
+		}
+	}
+	slices.Sort(tables)
+	for _, n := range tables {
+		list = append(list, fmt.Sprintf("8×%d tables: %s rows/s inserted, %s finished", n,
+			number(values[fmt.Sprintf("insert_%d_per_s", n)]), number(values[fmt.Sprintf("finish_%d_per_s", n)])))
+	}
+	return strings.Join(list, "; ")
+}

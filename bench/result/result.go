@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,7 +19,7 @@ import (
 // Format is the version of results.json. If you change the stored data so that
 // older files are read wrong, raise it: Read rejects older files then, and all must
 // be measured again.
-const Format = 1
+const Format = 2
 
 // Results is results.json: the latest numbers of each peer in each workload.
 type Results struct {
@@ -26,20 +27,27 @@ type Results struct {
 	Sessions []Session `json:"sessions"`
 }
 
-// Session is one workload, all peers in turn, on one machine: what can be compared.
+// Session is one workload on one machine: what can be compared.
 type Session struct {
-	Work    string          `json:"work"`
-	Title   string          `json:"title"`
-	Sum     string          `json:"sum"` // the work in one sentence
-	Started time.Time       `json:"started"`
-	Command string          `json:"command"`
-	Commit  string          `json:"commit"`
-	Machine Machine         `json:"machine"`
-	Repeats int             `json:"repeats"`
-	Full    bool            `json:"full"`  // of the sizes that goals are judged by
-	Peers   map[string]Peer `json:"peers"` // by name: the peers that took part or should have
-	Order   []string        `json:"order"` // of the names, in tables
-	Runs    []Run           `json:"runs"`
+	Work      string          `json:"work"`
+	Title     string          `json:"title"`
+	Sum       string          `json:"sum"` // the work in one sentence
+	Machine   Machine         `json:"machine"`
+	Repeats   int             `json:"repeats"`
+	Full      bool            `json:"full"`      // of the sizes that goals are judged by
+	Stretches []Stretch       `json:"stretches"` // when it was measured
+	Peers     map[string]Peer `json:"peers"`     // by name: the peers that took part or should have
+	Order     []string        `json:"order"`     // of the names, in tables
+	Runs      []Run           `json:"runs"`
+}
+
+// Stretch is a run of the program: it measured some peers of a session, in turns.
+type Stretch struct {
+	Started time.Time          `json:"started"`
+	Command string             `json:"command"`
+	Commit  string             `json:"commit"`
+	Limits  map[string]float64 `json:"limits,omitempty"` // of the machine then, as peer.Limits names them
+	Peers   []string           `json:"peers"`
 }
 
 // Peer is the description of a peer beside its numbers.
@@ -120,12 +128,48 @@ func (r *Results) Put(s Session) {
 		}
 	}
 	r.Sessions = slices.DeleteFunc(r.Sessions, func(old Session) bool { return old.Work == s.Work && len(old.Order) == 0 })
-	r.Sessions = append(r.Sessions, s)
+	r.Sessions = append(r.Sessions, s.clone())
+}
+
+// clone shares nothing with s that Put changes.
+func (s Session) clone() Session {
+	s.Order, s.Runs, s.Peers, s.Stretches = slices.Clone(s.Order), slices.Clone(s.Runs), maps.Clone(s.Peers), slices.Clone(s.Stretches)
+	for i := range s.Stretches {
+		s.Stretches[i].Peers = slices.Clone(s.Stretches[i].Peers)
+	}
+	return s
+}
+
+// Merge is Put, but the peers join the newest session of the same work, sizes and machine. Their order is that of names.
+func (r *Results) Merge(s Session, names []string) {
+	r.Put(s)
+	last := len(r.Sessions) - 1
+	for i := last - 1; i >= 0; i-- {
+		if to := &r.Sessions[i]; to.Work == s.Work && to.Sum == s.Sum && to.Machine == s.Machine {
+			to.join(r.Sessions[last], names)
+			r.Sessions = r.Sessions[:last]
+			return
+		}
+	}
+}
+
+func (s *Session) join(other Session, names []string) {
+	s.Title, s.Full, s.Repeats = other.Title, other.Full, max(s.Repeats, other.Repeats)
+	s.Stretches = append(s.Stretches, other.Stretches...)
+	s.Runs = append(s.Runs, other.Runs...)
+	maps.Copy(s.Peers, other.Peers)
+	s.Order = append(s.Order, other.Order...)
+	slices.SortStableFunc(s.Order, func(a, b string) int { return slices.Index(names, a) - slices.Index(names, b) })
 }
 
 func (s *Session) drop(peers []string) {
-	s.Order = slices.DeleteFunc(s.Order, func(name string) bool { return slices.Contains(peers, name) })
-	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return slices.Contains(peers, r.Peer) })
+	isDropped := func(name string) bool { return slices.Contains(peers, name) }
+	s.Order = slices.DeleteFunc(s.Order, isDropped)
+	s.Runs = slices.DeleteFunc(s.Runs, func(r Run) bool { return isDropped(r.Peer) })
+	for i := range s.Stretches {
+		s.Stretches[i].Peers = slices.DeleteFunc(s.Stretches[i].Peers, isDropped)
+	}
+	s.Stretches = slices.DeleteFunc(s.Stretches, func(t Stretch) bool { return len(t.Peers) == 0 })
 	for _, name := range peers {
 		delete(s.Peers, name)
 	}

@@ -188,10 +188,10 @@ func quietly(cmd *exec.Cmd) error {
 	return nil
 }
 
-// JVM is a server in a JVM, which ends with args, a function of its directory and its port.
-func JVM(name string, args func(dir, port string) []string) Kind {
+// Own is a server that is a program of this benchmark's: its args are a function of its directory and its port.
+func Own(name, program string, args func(dir, port string) []string) Kind {
 	return Kind{
-		Name: name, title: name, program: "java", version: []string{"-version"}, stop: syscall.SIGKILL,
+		Name: name, title: name, program: program, stop: syscall.SIGKILL,
 		args: func(dir string, port int) []string { return args(dir, strconv.Itoa(port)) },
 	}
 }

@@ -178,6 +178,32 @@ func (s *Server) Stop() error {
 	return os.RemoveAll(s.dir)
 }
 
+// Kill is kill -9 of the server's processes.
+func (s *Server) Kill() {
+	family, _ := descendants(s.PID())
+	for _, pid := range family {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-s.proc.Done()
+}
+
+// Restart starts a killed server on its data and its port, and waits until it answers.
+func (s *Server) Restart(ctx context.Context) error {
+	path, err := find(s.program)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(s.Addr[strings.LastIndexByte(s.Addr, ':')+1:])
+	if err != nil {
+		return err
+	}
+	again, err := s.launch(ctx, path, s.dir, port)
+	if err == nil {
+		s.proc = again.proc
+	}
+	return err
+}
+
 func (s *Server) end() {
 	_ = s.proc.Signal(s.stop)
 	select {

@@ -1,4 +1,4 @@
-// Package stat is the arithmetic of the benchmark: durations come in from many
+// Package stat is the arithmetic of the benchmark: values come in from many
 // goroutines, medians and percentiles go out.
 package stat
 
@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"time"
 )
 
 // Summary is one number measured several times.
@@ -40,35 +39,35 @@ func Percentile[T cmp.Ordered](sorted []T, p float64) T {
 	return sorted[min(max(i, 0), len(sorted)-1)]
 }
 
-// Recorder collects durations. Adding never allocates while it has room.
-type Recorder struct {
+// Recorder collects values. Adding never allocates while it has room.
+type Recorder[T cmp.Ordered] struct {
 	mu   sync.Mutex
-	list []time.Duration
+	list []T
 }
 
 // Reset forgets what was collected and makes room for n.
-func (r *Recorder) Reset(n int) {
+func (r *Recorder[T]) Reset(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = make([]time.Duration, 0, n)
+	r.list = make([]T, 0, n)
 }
 
 // Add collects some.
-func (r *Recorder) Add(d ...time.Duration) {
+func (r *Recorder[T]) Add(v ...T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.list = append(r.list, d...)
+	r.list = append(r.list, v...)
 }
 
 // Len is how many were collected.
-func (r *Recorder) Len() int {
+func (r *Recorder[T]) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.list)
 }
 
 // Sorted gives what was collected, the shortest first.
-func (r *Recorder) Sorted() []time.Duration {
+func (r *Recorder[T]) Sorted() []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := slices.Clone(r.list)

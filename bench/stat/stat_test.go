@@ -38,7 +38,7 @@ func TestPercentileIsTheSmallestThatCoversItsPart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(rapid.IntRange(0, 50), 1, 200).Draw(t, "list")
 		p := float64(rapid.IntRange(0, 1000).Draw(t, "thousandths")) / 1000
-		var r stat.Recorder
+		var r stat.Recorder[time.Duration]
 		for _, v := range list {
 			r.Add(time.Duration(v))
 		}
@@ -62,7 +62,7 @@ func TestPercentileIsTheSmallestThatCoversItsPart(t *testing.T) {
 }
 
 func TestRecorder(t *testing.T) {
-	var r stat.Recorder
+	var r stat.Recorder[time.Duration]
 	r.Reset(4)
 	var wg sync.WaitGroup
 	for c := range 8 {

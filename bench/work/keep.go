@@ -12,17 +12,17 @@ import (
 
 // runIdle: nothing is due.
 func runIdle(ctx context.Context, b *bench) error {
-	if err := b.Work(ctx); err != nil {
+	if err := b.work(ctx); err != nil {
 		return err
 	}
-	b.run.N = b.sizes.Parked
-	loaded, err := b.Load(ctx, b.fill(parked(b.sizes.Parked, 0, 0)))
-	if err != nil {
-		return fmt.Errorf("park: %w", err)
+	if err := b.warm(ctx); err != nil {
+		return err
 	}
-	b.set("park_per_s", float64(b.sizes.Parked)/loaded.Took.Seconds())
+	if b.parking > 0 {
+		b.set("park_per_s", b.parking)
+	}
 	quiet()
-	if err := rest(ctx, b.sizes.IdleSettle); err != nil {
+	if err := rest(ctx, b.sizes.Settle); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -39,7 +39,7 @@ func runIdle(ctx context.Context, b *bench) error {
 
 // runMemory: tasks that are due soon enough to be held ready.
 func runMemory(ctx context.Context, b *bench) error {
-	if err := b.Work(ctx); err != nil {
+	if err := b.work(ctx); err != nil {
 		return err
 	}
 	if err := b.warm(ctx); err != nil {
@@ -107,7 +107,7 @@ func runGrowth(ctx context.Context, b *bench) error {
 	if !ok {
 		return errors.New("growth is told by the product's metrics, and this peer has none")
 	}
-	if err := b.Work(ctx); err != nil {
+	if err := b.work(ctx); err != nil {
 		return err
 	}
 	rows := 0
@@ -211,7 +211,7 @@ func scanPass(ctx context.Context, m metered) (float64, error) {
 
 // runNodes: the work of the product's nodes together.
 func runNodes(ctx context.Context, b *bench) error {
-	if err := b.Work(ctx); err != nil {
+	if err := b.work(ctx); err != nil {
 		return err
 	}
 	if err := b.submit(ctx, "submit_", parked(b.sizes.Singles, callers, 1)); err != nil {
@@ -233,5 +233,80 @@ func runScripts(ctx context.Context, b *bench) error {
 	for key, v := range values {
 		b.set(key, v)
 	}
+	return err
+}
+
+// runKeep: tasks are submitted, fire and are purged, all at once and for long. What the last part of the time costs and how late its
+// tasks are, beside the first part, shows what the rows that went leave behind.
+func runKeep(ctx context.Context, b *bench) error {
+	if err := b.work(ctx); err != nil {
+		return err
+	}
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
+	n := b.sizes.KeepRate * int(b.sizes.Keep/time.Second)
+	b.run.N = n
+	before, err := b.Done(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := b.Load(ctx, b.steady(n, b.sizes.KeepRate))
+		loaded <- err
+	}()
+	err = b.keep(ctx)
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-loaded); err != nil {
+		return err
+	}
+	return b.awaitDone(ctx, before+n, time.Now().Add(patience))
+}
+
+func (b *bench) keep(ctx context.Context) error {
+	part := b.sizes.Keep / 6
+	if err := b.during(ctx, "first_", part); err != nil {
+		return err
+	}
+	if err := rest(ctx, b.sizes.Keep-2*part); err != nil {
+		return err
+	}
+	if err := b.during(ctx, "last_", part); err != nil {
+		return err
+	}
+	for _, key := range []string{"rows", "p99_ms", "cpu_us"} {
+		if first := b.run.Values["first_"+key]; first > 0 {
+			b.set("ratio_"+key, b.run.Values["last_"+key]/first)
+		}
+	}
+	return nil
+}
+
+// during measures what fires in a part of the time, and the rows at its end.
+func (b *bench) during(ctx context.Context, prefix string, long time.Duration) error {
+	if err := b.Reset(ctx, 2*b.sizes.KeepRate*int(long/time.Second)); err != nil {
+		return err
+	}
+	used, err := b.cpu(func() error { return rest(ctx, long) })
+	if err != nil {
+		return err
+	}
+	fired, err := b.Fired(ctx)
+	if err != nil {
+		return err
+	}
+	b.setPercentiles(prefix, fired.Late)
+	b.setCPU(prefix, used, max(1, fired.Tasks))
+	p, ok := b.Peer.(peer.Purged)
+	if !ok {
+		return nil
+	}
+	rows, err := p.Rows(ctx)
+	b.set(prefix+"rows", float64(rows))
 	return err
 }

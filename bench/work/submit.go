@@ -30,6 +30,6 @@ func (b *bench) submit(ctx context.Context, prefix string, l peer.Load) error {
 		return err
 	}
 	b.setCalls(prefix, loaded, l.N)
-	b.set(prefix+"cpu_us", float64(total(used).Microseconds())/float64(l.N))
+	b.setCPU(prefix, used, l.N)
 	return nil
 }

@@ -43,8 +43,8 @@ func (c *clockwork) Work(context.Context) error {
 
 func (c *clockwork) Load(_ context.Context, l peer.Load) (peer.Loaded, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.loads = append(c.loads, l)
+	c.mu.Unlock()
 	took := time.Second
 	if l.Rate > 0 {
 		took = time.Duration(l.N) * time.Second / time.Duration(l.Rate)
@@ -64,6 +64,7 @@ func (c *clockwork) Load(_ context.Context, l peer.Load) (peer.Loaded, error) {
 		for range l.N - c.lose {
 			c.fired.Late = append(c.fired.Late, c.late)
 		}
+		c.fired.Tasks += l.N - c.lose
 		c.done += l.N - c.lose
 	})
 	return peer.Loaded{Took: took, Calls: []time.Duration{time.Millisecond}}, nil
@@ -103,16 +104,21 @@ func (c *clockwork) Down() error {
 	return nil
 }
 
+func (c *clockwork) isDown() bool { return c.down }
+
 // do runs a workload of quick sizes on a clock that only waiting moves.
-func do(t *testing.T, name string, c *clockwork) (run result.Run, err error) {
+func do(t *testing.T, name string, c peer.Peer) (run result.Run, err error) {
 	s := Quick()
 	all := s.All()
 	i := slices.IndexFunc(all, func(w Workload) bool { return w.Name == name })
 	require.GreaterOrEqual(t, i, 0)
 	synctest.Test(t, func(t *testing.T) {
-		run, err = all[i].Do(t.Context(), c, peer.Env{}, s)
+		err = Do(t.Context(), c, peer.Env{}, s, all[i:i+1], func(_ string, r result.Run) error {
+			run = r
+			return nil
+		})
 	})
-	require.True(t, c.down)
+	require.True(t, c.(interface{ isDown() bool }).isDown())
 	return run, err
 }
 
@@ -162,16 +168,95 @@ func TestDrainThatDoesNotEndHasFailed(t *testing.T) {
 	require.ErrorContains(t, err, "1 outcomes are not recorded")
 }
 
-func TestCrowdComparesWithNothingParked(t *testing.T) {
+// A crowd comes twice: the first one finds caches cold.
+func TestCrowdComesTwice(t *testing.T) {
 	c := &clockwork{late: 5 * time.Millisecond}
-	run, err := do(t, "crowd", c)
+	run, err := do(t, "crowd+20000", c)
 	require.NoError(t, err)
-	require.InDelta(t, 1, run.Values["ratio_p99"], 1e-9)
+	require.InDelta(t, 5, run.Values["first_p99_ms"], 1e-9)
+	require.InDelta(t, 5, run.Values["p99_ms"], 1e-9)
 	var sizes []int
 	for _, l := range c.loads {
 		sizes = append(sizes, l.N)
 	}
-	require.Equal(t, []int{Quick().Singles / 10, Quick().Crowd, Quick().Parked, Quick().Crowd}, sizes, "warm, crowd, park, crowd")
+	require.Equal(t, []int{20_000, Quick().Singles / 10, Quick().Crowd, Quick().Crowd}, sizes, "park, warm, crowd, crowd")
+}
+
+// A peer parks once for all workloads beside the same parked tasks. What it does after it lost tasks is no measurement.
+func TestWorkloadsShareWhatIsParked(t *testing.T) {
+	s := Quick()
+	beside := s.beside(20_000)
+	for lose, want := range map[int]int{0: len(beside), 1: 4} {
+		var names []string
+		c := &clockwork{lose: lose}
+		synctest.Test(t, func(t *testing.T) {
+			err := Do(t.Context(), c, peer.Env{}, s, beside, func(name string, r result.Run) error {
+				names = append(names, name)
+				return nil
+			})
+			if lose > 0 {
+				require.ErrorContains(t, err, "crowd+20000 left tasks behind")
+			} else {
+				require.NoError(t, err)
+			}
+		})
+		require.Len(t, names, want, names)
+		parks := 0
+		for _, l := range c.loads {
+			if l.N == 20_000 && l.After == soonest && l.Batch == 1 && l.Callers == callers {
+				parks++
+			}
+		}
+		require.Equal(t, 1, parks)
+	}
+}
+
+// restarted counts its kills, and runs a tenth of the tasks again after one.
+type restarted struct {
+	clockwork
+	kills int
+}
+
+func (r *restarted) Kill() { r.kills++ }
+
+func (r *restarted) Restart(context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fired.Twice = len(r.fired.Late) / 10
+	return nil
+}
+
+func TestKillCountsLostAndTwice(t *testing.T) {
+	r := &restarted{clockwork: clockwork{late: time.Second, lose: 3}}
+	run, err := do(t, "kill", r)
+	require.NoError(t, err)
+	require.Equal(t, 1, r.kills)
+	require.InDelta(t, 3, run.Values["lost"], 1e-9)
+	require.InDelta(t, 199, run.Values["twice"], 1e-9)
+	require.InDelta(t, 1, run.Values["last_s"], 1e-9)
+
+	_, err = do(t, "kill", &clockwork{})
+	require.ErrorContains(t, err, "no servers")
+}
+
+// purged has more rows each time.
+type purged struct {
+	clockwork
+	rows int
+}
+
+func (p *purged) Rows(context.Context) (int, error) {
+	p.rows += 100
+	return p.rows, nil
+}
+
+func TestKeepComparesTheLastPartWithTheFirst(t *testing.T) {
+	run, err := do(t, "keep", &purged{})
+	require.NoError(t, err)
+	require.InDelta(t, 2, run.Values["ratio_rows"], 1e-9)
+	require.Equal(t, 200*12, run.N)
+	_, err = do(t, "keep", &clockwork{lose: 1})
+	require.ErrorContains(t, err, "1 outcomes are not recorded")
 }
 
 func TestSubmitStartsNoWorkers(t *testing.T) {

@@ -1,6 +1,5 @@
 import java.io.File;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.LongConsumer;
 import org.apache.activemq.artemis.api.core.ActiveMQException;
 import org.apache.activemq.artemis.api.core.Message;
 import org.apache.activemq.artemis.api.core.QueueConfiguration;
@@ -67,16 +66,17 @@ final class Artemis extends Peer {
 
   Artemis(String port) throws Exception {
     locator = ActiveMQClient.createServerLocator("tcp://127.0.0.1:" + port);
-    locator.setBlockOnDurableSend(true).setAckBatchSize(0).setConfirmationWindowSize(-1);
+    locator.setBlockOnDurableSend(true).setAckBatchSize(0).setConfirmationWindowSize(-1).setReconnectAttempts(-1).setRetryInterval(200);
     try (ClientSession s = locator.createSessionFactory().createSession()) {
       s.createQueue(QueueConfiguration.of(QUEUE).setAddress(QUEUE).setRoutingType(RoutingType.ANYCAST).setDurable(true));
     }
   }
 
-  private static ClientMessage message(ClientSession s, long due) {
+  private ClientMessage message(ClientSession s, long due) {
     ClientMessage m = s.createMessage(true);
     m.putLongProperty(Message.HDR_SCHEDULED_DELIVERY_TIME, due);
     m.putLongProperty("due", due);
+    m.putLongProperty("number", unique());
     m.getBodyBuffer().writeString(ATTRIBUTE);
     return m;
   }
@@ -99,18 +99,18 @@ final class Artemis extends Peer {
   }
 
   @Override
-  void work(LongConsumer fired, Runnable recorded) throws Exception {
+  void work(Fired fired, Runnable recorded) throws Exception {
     for (int i = 0; i < CONSUMERS; i++) {
       ClientSession s = locator.createSessionFactory().createSession(true, true, 0);
       ClientConsumer consumer = s.createConsumer(QUEUE);
       consumer.setMessageHandler(m -> {
-        fired.accept(m.getLongProperty("due"));
+        fired.accept(m.getLongProperty("due"), m.getLongProperty("number"));
         try {
           m.acknowledge();
+          recorded.run();
         } catch (ActiveMQException e) {
-          throw new IllegalStateException(e);
+          System.err.println(e); // it is delivered again
         }
-        recorded.run();
       });
       s.start();
     }

@@ -10,7 +10,6 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.LongConsumer;
 
 /** db-scheduler in a MariaDB, which polls each 100 ms. DbScheduler client PORT is the peer. */
 final class DbScheduler extends Peer {
@@ -23,7 +22,7 @@ final class DbScheduler extends Peer {
   private final HikariDataSource pool;
   private final SchedulerClient client;
   private final OneTimeTask<String> task;
-  private LongConsumer fired;
+  private Fired fired;
   private Runnable recorded;
 
   public static void main(String[] args) throws Exception {
@@ -36,7 +35,8 @@ final class DbScheduler extends Peer {
       s.execute(TABLE);
     }
     task = Tasks.oneTime("close", String.class).execute((one, context) -> {
-      fired.accept(Long.parseLong(one.getId().substring(0, one.getId().indexOf('-'))));
+      String[] parts = one.getId().split("-");
+      fired.accept(Long.parseLong(parts[0]), Long.parseLong(parts[1]));
       recorded.run(); // its row is deleted right after this
     });
     client = SchedulerClient.Builder.create(pool, task).build();
@@ -60,7 +60,7 @@ final class DbScheduler extends Peer {
   }
 
   @Override
-  void work(LongConsumer onFire, Runnable onRecord) {
+  void work(Fired onFire, Runnable onRecord) {
     fired = onFire;
     recorded = onRecord;
     Scheduler.create(pool, task).threads(64).pollUsingFetchAndLockOnExecute(0.5, 3.0).pollingInterval(Duration.ofMillis(100)).build().start();

@@ -12,7 +12,6 @@ import java.util.List;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
-import java.util.function.LongConsumer;
 
 /**
  * A system that runs on the JVM, as a peer of the benchmark. It is driven by lines of JSON: a line on stdin is a request {id, do, …}, a
@@ -27,14 +26,20 @@ abstract class Peer {
   private final AtomicLong done = new AtomicLong();
   private final AtomicLong next = new AtomicLong();
   private volatile double[] late = new double[0]; // ms
+  private volatile long[] numbers = new long[0]; // of the tasks
   private final AtomicInteger heard = new AtomicInteger();
   private final AtomicLong first = new AtomicLong(); // Unix µs; 0: nothing has fired
+
+  /** What processors call first: with when the task was due, in Unix ms, and its number, which is unique. */
+  interface Fired {
+    void accept(long due, long number);
+  }
 
   /** Submits tasks that are due at these Unix ms: in one call, or, if the system has no batches, one by one. */
   abstract void submit(int caller, long[] due) throws Exception;
 
-  /** Starts the processors: each of them calls fired with the due time first, and recorded once the system has the outcome. */
-  abstract void work(LongConsumer fired, Runnable recorded) throws Exception;
+  /** Starts the processors: each of them calls fired first, and recorded once the system has the outcome. */
+  abstract void work(Fired fired, Runnable recorded) throws Exception;
 
   /** A number that no other task has. */
   final long unique() {
@@ -46,12 +51,14 @@ abstract class Peer {
     return now.getEpochSecond() * 1_000_000 + now.getNano() / 1000;
   }
 
-  private void fired(long due) {
+  private void fired(long due, long number) {
     long now = micros();
     int at = heard.getAndIncrement();
     double[] list = late;
-    if (at < list.length) {
+    long[] whose = numbers;
+    if (at < Math.min(list.length, whose.length)) {
       list[at] = now / 1000.0 - due;
+      whose[at] = number;
     }
     first.compareAndSet(0, now);
   }
@@ -88,15 +95,17 @@ abstract class Peer {
       case "heard" -> answer.put("heard", heard.get());
       case "reset" -> {
         late = new double[request.get("n").asInt()];
+        numbers = new long[late.length];
         heard.set(0);
         first.set(0);
       }
       case "fired" -> {
         answer.put("first_ms", first.get() / 1000.0);
         ArrayNode list = answer.putArray("late_ms");
-        double[] all = late;
-        for (int i = 0; i < Math.min(heard.get(), all.length); i++) {
-          list.add(all[i]);
+        ArrayNode whose = answer.putArray("numbers");
+        for (int i = 0; i < Math.min(heard.get(), late.length); i++) {
+          list.add(late[i]);
+          whose.add(numbers[i]);
         }
       }
       case "load" -> load(request, answer);

@@ -10,7 +10,6 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.function.LongConsumer;
 import org.quartz.Job;
 import org.quartz.JobBuilder;
 import org.quartz.JobDetail;
@@ -26,7 +25,7 @@ import org.quartz.utils.DBConnectionManager;
 
 /** Quartz with its JDBC store, clustered, in a MariaDB: a trigger a task, one durable job. Quartz client PORT is the peer. */
 public final class Quartz extends Peer {
-  private static LongConsumer fired;
+  private static Fired fired;
   private static Runnable recorded;
   private final Scheduler scheduler;
   private final JobDetail job = JobBuilder.newJob(Close.class).withIdentity("close").storeDurably().build();
@@ -35,7 +34,7 @@ public final class Quartz extends Peer {
   public static final class Close implements Job {
     @Override
     public void execute(JobExecutionContext c) {
-      fired.accept(c.getTrigger().getStartTime().getTime());
+      fired.accept(c.getTrigger().getStartTime().getTime(), Long.parseLong(c.getTrigger().getKey().getName()));
     }
   }
 
@@ -113,7 +112,7 @@ public final class Quartz extends Peer {
   }
 
   @Override
-  void work(LongConsumer onFire, Runnable onRecord) throws SchedulerException {
+  void work(Fired onFire, Runnable onRecord) throws SchedulerException {
     fired = onFire;
     recorded = onRecord;
     scheduler.start();

@@ -2,7 +2,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.TimeUnit;
-import java.util.function.LongConsumer;
 import org.redisson.api.RBlockingQueue;
 import org.redisson.api.RDelayedQueue;
 import org.redisson.api.RedissonClient;
@@ -41,16 +40,17 @@ final class Redisson extends Peer {
   }
 
   @Override
-  void work(LongConsumer fired, Runnable recorded) {
+  void work(Fired fired, Runnable recorded) {
     for (int i = 0; i < WORKERS; i++) {
       Thread t = new Thread(() -> {
         while (true) {
           try {
             String value = queue.take(); // removes it: there is no outcome to record
-            fired.accept(Long.parseLong(value.substring(0, value.indexOf(' '))));
+            String[] parts = value.split(" ", 3);
+            fired.accept(Long.parseLong(parts[0]), Long.parseLong(parts[1]));
             recorded.run();
-          } catch (InterruptedException e) {
-            return;
+          } catch (Exception e) {
+            System.err.println(e); // it connects again
           }
         }
       });

@@ -3,10 +3,11 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.LongConsumer;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -35,6 +36,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 final class RocketMQ extends Peer {
   private static final String TOPIC = "toc";
   private static final String HOST = "127.0.0.1";
+  private static final int SEND_TIMEOUT = 30_000; // ms
   private final DefaultMQProducer producer = new DefaultMQProducer("producers");
   private final Semaphore inFlight = new Semaphore(1000);
   private final String names;
@@ -49,16 +51,21 @@ final class RocketMQ extends Peer {
     }
   }
 
-  private static int freePort() throws Exception {
-    try (ServerSocket s = new ServerSocket(0, 1, InetAddress.getByName(HOST))) {
-      return s.getLocalPort();
+  /** A free port, which the directory keeps under the name for the next start. */
+  private static int port(String dir, String name) throws Exception {
+    Path kept = Path.of(dir, name + ".port");
+    if (!Files.exists(kept)) {
+      try (ServerSocket s = new ServerSocket(0, 1, InetAddress.getByName(HOST))) {
+        Files.writeString(kept, Integer.toString(s.getLocalPort()));
+      }
     }
+    return Integer.parseInt(Files.readString(kept));
   }
 
   private static void serve(String dir, int port, int precision) throws Exception {
     NettyServerConfig names = new NettyServerConfig();
     names.setBindAddress(HOST);
-    names.setListenPort(freePort());
+    names.setListenPort(port(dir, "names"));
     NamesrvController namesrv = new NamesrvController(new NamesrvConfig(), names, new NettyClientConfig());
     namesrv.initialize();
     namesrv.start();
@@ -70,16 +77,23 @@ final class RocketMQ extends Peer {
     broker.setBrokerIP2(HOST);
     broker.setNamesrvAddr(address);
     broker.setAutoCreateTopicEnable(true);
+    // With its defaults a broker on two cores under full load rejects sends that waited for 200 ms, or while a write to its log takes
+    // a second. It shall be as slow as it is, like the others, and lose nothing of the load. More threads let a sync carry more sends.
+    broker.setBrokerFastFailureEnable(false);
+    broker.setSendMessageThreadPoolNums(16);
     NettyServerConfig server = new NettyServerConfig();
     server.setBindAddress(HOST);
-    server.setListenPort(freePort());
+    server.setListenPort(port(dir, "broker"));
     MessageStoreConfig store = new MessageStoreConfig();
     store.setStorePathRootDir(dir + File.separator + "store");
     store.setStorePathCommitLog(dir + File.separator + "store" + File.separator + "commitlog");
     store.setFlushDiskType(FlushDiskType.SYNC_FLUSH);
     store.setTimerPrecisionMs(precision);
+    store.setTimerMaxDelaySec(31 * 24 * 3600); // the default of 3 days refuses what is parked over 30
     store.setDiskMaxUsedSpaceRatio(95);
-    store.setHaListenPort(freePort());
+    store.setOsPageCacheBusyTimeOutMills(SEND_TIMEOUT);
+    store.setSyncFlushTimeout(SEND_TIMEOUT);
+    store.setHaListenPort(port(dir, "ha"));
     BrokerController controller = new BrokerController(broker, server, new NettyClientConfig(), store);
     if (!controller.initialize()) {
       throw new IllegalStateException("the broker does not start");
@@ -101,16 +115,17 @@ final class RocketMQ extends Peer {
       names = new String(s.getInputStream().readAllBytes(), StandardCharsets.US_ASCII);
     }
     producer.setNamesrvAddr(names);
-    producer.setSendMsgTimeout(15_000);
+    producer.setSendMsgTimeout(SEND_TIMEOUT);
     producer.setRetryTimesWhenSendFailed(0);
     producer.setRetryTimesWhenSendAsyncFailed(0);
     producer.start();
   }
 
-  private static Message message(long due) {
+  private Message message(long due) {
     Message m = new Message(TOPIC, ATTRIBUTE.getBytes(StandardCharsets.UTF_8));
     m.setDeliverTimeMs(due);
     m.putUserProperty("due", Long.toString(due));
+    m.putUserProperty("number", Long.toString(unique()));
     return m;
   }
 
@@ -155,7 +170,7 @@ final class RocketMQ extends Peer {
   }
 
   @Override
-  void work(LongConsumer fired, Runnable recorded) throws Exception {
+  void work(Fired fired, Runnable recorded) throws Exception {
     DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("workers");
     consumer.setNamesrvAddr(names);
     consumer.setConsumeThreadMin(64);
@@ -164,7 +179,7 @@ final class RocketMQ extends Peer {
     consumer.subscribe(TOPIC, "*");
     consumer.registerMessageListener((MessageListenerConcurrently) (list, context) -> {
       for (MessageExt m : list) {
-        fired.accept(Long.parseLong(m.getUserProperty("due")));
+        fired.accept(Long.parseLong(m.getUserProperty("due")), Long.parseLong(m.getUserProperty("number")));
         recorded.run();
       }
       return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
