@@ -3,7 +3,7 @@
 # the system into target/NAME/classes. It takes mvn and JDK 17. What is there already stays.
 set -euo pipefail
 cd "$(dirname "$0")"
-for system in rocketmq:RocketMQ artemis:Artemis redisson:Redisson quartz:Quartz dbscheduler:DbScheduler; do
+for system in rocketmq:RocketMQ artemis:Artemis redisson:Redisson quartz:Quartz dbscheduler:DbScheduler jobrunr:JobRunr; do
   name=${system%:*} source=${system#*:} part=target/$name.part
   if [[ ! -d target/$name ]]; then
     rm -rf "$part"

@@ -25,8 +25,8 @@ func All() []Peer {
 		}
 	}
 	return append(list,
-		newAsynq(0), newAsynq(100*time.Millisecond), &riverPeer{}, &beanstalkPeer{}, &bullmqPeer{},
-		&natsPeer{}, rocketMQ(1000), rocketMQ(100), artemis(), redisson(), dbScheduler(), quartz(),
+		newAsynq(0), newAsynq(100*time.Millisecond), &riverPeer{}, &dbosPeer{}, &beanstalkPeer{}, &bullmqPeer{},
+		&natsPeer{}, rocketMQ(1000), rocketMQ(100), artemis(), redisson(), dbScheduler(), quartz(), jobRunr(),
 		&sqlLoop{layout: Small}, &sqlLoop{layout: Large}, &redisScripts{},
 	)
 }

@@ -93,6 +93,18 @@ func dbScheduler() *jvmPeer {
 	}
 }
 
+func jobRunr() *jvmPeer {
+	return &jvmPeer{
+		class: "JobRunr", system: "JobRunr", licence: "LGPL-3.0", library: "jobrunr", server: server.MariaDB,
+		info: Info{
+			Name: "jobrunr", Parts: everything&^Batches | Restarts,
+			Settings: "64 workers, polls each 5 s, the least that it accepts; 100 connections",
+			Durable:  "MariaDB, durable commits: nothing is lost",
+			Precise:  "microseconds",
+		},
+	}
+}
+
 func (p *jvmPeer) Info() Info { return p.info }
 
 // dir has the libraries and, after bench/jvm/fetch.sh, the classes.
