@@ -23,7 +23,7 @@ var columns = map[string][]column{
 		{"cpu_us", "CPU µs/task"}, {"client_us", "of it the process with the library"}, {"server_us", "database or broker"}, {"redis_us", "Redis"}},
 	"crowd": {{"first_p99_ms", "first crowd: p99, ms"}, {"p50_ms", "second crowd: p50, ms"}, {"p99_ms", "p99, ms"}, {"max_ms", "max, ms"}},
 	"kill":  {{"before", "fired at the kill"}, {"lost", "not run, after 3 min in which none ran"}, {"twice", "ran twice"}, {"last_s", "the last one late by, s"}},
-	"keep": {{"first_rows", "rows, first part"}, {"last_rows", "last part"}, {"ratio_rows", "ratio"}, {"first_p99_ms", "p99 late, first part, ms"},
+	"keep": {{"rate_per_s", "submitted/s"}, {"first_rows", "rows, first part"}, {"last_rows", "last part"}, {"ratio_rows", "ratio"}, {"first_p99_ms", "p99 late, first part, ms"},
 		{"last_p99_ms", "last part"}, {"ratio_p99_ms", "ratio"}, {"first_cpu_us", "CPU µs/task, first part"}, {"last_cpu_us", "last part"}, {"ratio_cpu_us", "ratio"}},
 	"drain": {{"per_s", "tasks/s"}, {"flow_per_s", "tasks/s from the first on"}, {"first_ms", "first after, ms"}, {"cpu_us", "CPU µs/task"}},
 	"idle":  {{"cpu_percent", "CPU, % of a core"}, {"client_percent", "of it the process with the library"}, {"servers_percent", "servers"}, {"park_per_s", "parked/s"}},

@@ -247,25 +247,22 @@ func runKeep(ctx context.Context, b *bench) error {
 	}
 	n := b.sizes.KeepRate * int(b.sizes.Keep/time.Second)
 	b.run.N = n
-	before, err := b.Done(ctx)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	loaded := make(chan error, 1)
+	var loaded peer.Loaded
+	ended := make(chan error, 1)
 	go func() {
-		_, err := b.Load(ctx, b.steady(n, b.sizes.KeepRate))
-		loaded <- err
+		var err error
+		loaded, err = b.Load(ctx, b.steady(n, b.sizes.KeepRate))
+		ended <- err
 	}()
-	err = b.keep(ctx)
+	err := b.keep(ctx)
 	if err != nil {
 		cancel()
 	}
-	if err := errors.Join(err, <-loaded); err != nil {
-		return err
-	}
-	return b.awaitDone(ctx, before+n, time.Now().Add(patience))
+	err = errors.Join(err, <-ended)
+	b.set("rate_per_s", float64(n)/loaded.Took.Seconds())
+	return err
 }
 
 func (b *bench) keep(ctx context.Context) error {
