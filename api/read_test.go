@@ -36,12 +36,13 @@ func written() [][]byte {
 	traced := lease
 	traced.Traceparent, traced.Task = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", odd
 	results := []api.Settled{{Lease: "a-b", Result: "ok"}, {Lease: "é", Result: "new"}}
+	stored := api.SubmitAnswer{Status: 201, ETag: `"x"`, Task: &odd}
 	return [][]byte{
 		t.AppendJSON(nil), odd.AppendJSON(nil), running.AppendJSON(nil),
 		api.LeaseAnswer{}.AppendJSON(nil),
 		api.LeaseAnswer{Tasks: []api.LeasedTask{lease, traced}, Paused: true, Results: results}.AppendJSON(nil),
 		api.SettleAnswer{}.AppendJSON(nil), api.SettleAnswer{Results: results}.AppendJSON(nil),
-		api.BatchAnswer{Results: []api.BatchResult{{JobID: 7}, {Answer: &api.SubmitAnswer{Status: 201, ETag: `"x"`, Task: &odd}}}}.AppendJSON(nil),
+		api.BatchAnswer{Results: []api.BatchResult{{JobID: 7}, {Answer: &stored}}}.AppendJSON(nil),
 		api.BatchAnswer{Results: []api.BatchResult{{JobID: 7, Duplicate: true}, {Err: &api.BatchError{Field: "f"}}}}.AppendJSON(nil),
 	}
 }

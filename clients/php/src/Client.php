@@ -295,8 +295,14 @@ final class Client
      * @return array{tasks: list<array{lease: string, expires_at: string, attempt: int, task: array<string, mixed>}>, paused: bool,
      *     results?: list<array{lease: string, result: string}>}
      */
-    public function lease(string $bizType, int $max = 1, float $wait = 0.0, ?float $ttr = null, ?callable $givesUp = null, array $settlements = []): array
-    {
+    public function lease(
+        string $bizType,
+        int $max = 1,
+        float $wait = 0.0,
+        ?float $ttr = null,
+        ?callable $givesUp = null,
+        array $settlements = [],
+    ): array {
         $body = ['max' => $max, 'wait' => Values::duration('wait', $wait)] + ($ttr === null ? [] : ['ttr' => Values::duration('ttr', $ttr)])
             + ($settlements === [] ? [] : ['settle' => $settlements]);
 

@@ -24,7 +24,9 @@ final class Gatherer {
     private static final int TASKS = 256; // in a request
     private static final int BYTES = 4 << 10; // of a task; a larger one goes alone
     private static final int FLIGHTS = 2; // requests under way
-    private static final long PAUSE = Duration.ofMinutes(1).toNanos(); // all go alone for so long after a server has refused a request of many
+
+    /** After a server has refused a request of many, all go alone for so long. */
+    private static final long PAUSE = Duration.ofMinutes(1).toNanos();
 
     /** A request that takes longer holds up no other: the row of one of its tasks may be locked. */
     static final Duration SLOW = Duration.ofMillis(50);

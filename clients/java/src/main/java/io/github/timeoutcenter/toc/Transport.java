@@ -63,7 +63,7 @@ final class Transport {
     }
 
     Answer call(Request r) throws IOException, InterruptedException {
-        byte[] sent = r.body == null ? null : r.body instanceof byte[] text ? text : JsonWriter.write(r.body).getBytes(StandardCharsets.UTF_8);
+        byte[] sent = bytes(r.body);
         int n = servers.size();
         int first = current;
         for (int i = 0;; i++) {
@@ -86,6 +86,13 @@ final class Transport {
             current = at;
             return read;
         }
+    }
+
+    private static byte[] bytes(Object body) {
+        if (body == null || body instanceof byte[]) {
+            return (byte[]) body;
+        }
+        return JsonWriter.write(body).getBytes(StandardCharsets.UTF_8);
     }
 
     /** Makes a request, and reads its answer. */

@@ -10,7 +10,8 @@ public final class Tests {
 
     public static void main(String[] args) throws Exception {
         int failed = 0;
-        for (Class<?> c : new Class<?>[] {JsonTest.class, ValuesTest.class, VectorsTest.class, FailoverTest.class, GatherTest.class, CenterTest.class, PullTest.class}) {
+        for (Class<?> c : new Class<?>[] {JsonTest.class, ValuesTest.class, VectorsTest.class, FailoverTest.class, GatherTest.class,
+                CenterTest.class, PullTest.class}) {
             for (Method m : c.getDeclaredMethods()) {
                 if (m.getParameterCount() == 0 && m.getReturnType() == void.class && !m.isSynthetic() && !m.getName().startsWith("lambda")) {
                     failed += passes(c, m) ? 0 : 1;
