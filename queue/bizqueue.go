@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue/limits"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -13,7 +14,7 @@ import (
 type bizQueue struct {
 	bizType  uint64
 	capacity int
-	waiting  earliestHeap          // read before their time, by runAt
+	waiting  earliestHeap          // read before their time, by checkTime
 	latest   latestHeap            // the same entries, the latest first
 	ready    [classes]earliestHeap // start as soon as they are due
 	checking int
@@ -21,8 +22,8 @@ type bizQueue struct {
 	running  int
 	ended    int // of those, runs that have ended, and whose outcomes are not durable
 
-	checkUntil time.Time // the rows of tasks that are due by then are being returned to be read again; zero: none are
-	checksFar  bool      // they are read again long before their time, because many tasks are due
+	checks        wait.Rate
+	hasManyChecks bool
 
 	retryCalls    int          // calls of Take whose tasks, run before, have not all ended
 	maxRetryCalls int          // 0: no limit
@@ -60,7 +61,8 @@ func (b *bizQueue) wouldDisplace(k task.Key, now time.Time) bool {
 	return now.Before(latest) && k.ActionTime.Before(latest)
 }
 
-func (b *bizQueue) pushWaiting(e *Entry) {
+func (b *bizQueue) pushWaiting(e *Entry, check time.Time) {
+	e.at = check.UnixNano()
 	heap.Push(&b.waiting, e)
 	heap.Push(&b.latest, e)
 }
@@ -71,7 +73,7 @@ func (b *bizQueue) removeWaiting(e *Entry) {
 }
 
 func (b *bizQueue) pushReady(e *Entry) {
-	e.class = firstRun
+	e.class, e.at = firstRun, e.runAt.UnixNano()
 	switch {
 	case e.Task.HasLease():
 		e.class = expired

@@ -7,8 +7,28 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// NextChecks waits until rows that were read before their time are due within CheckAhead, and returns them to
-// be read again. The caller must pass each entry to ApplyChecks or FailChecks.
+// While many rows are to be read again, those of a partition have their turn once in turnEvery, and those of a database follow each other: the
+// rows of a table are read by one statement.
+const (
+	manyChecks = 500                    // a second of a business type
+	turnEvery  = 750 * time.Millisecond // all that is due until the next turn is read
+	turnAhead  = 200 * time.Millisecond // so long before; a database that stalls for a moment delays no task
+	maxChecks  = 1000                   // are returned at a time, so that the lock is not held for long
+)
+
+// checkTime is when the row of a waiting entry is read again: CheckAhead before it is due, or a little earlier together with others.
+func (q *Queue) checkTime(e *Entry) time.Time {
+	if e.bizQueue.hasManyChecks {
+		turn := turnEvery * time.Duration(e.Partition) / time.Duration(q.cfg.Partitions)
+		if at := e.runAt.Add(-turn).Truncate(turnEvery).Add(turn - turnAhead); at.After(q.cfg.Now()) {
+			return at
+		}
+	}
+	return e.runAt.Add(-q.cfg.CheckAhead).Truncate(q.cfg.CheckAhead)
+}
+
+// NextChecks waits until rows that were read before their time are to be read again, and returns them. The caller must pass each entry to
+// ApplyChecks or FailChecks.
 func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 	for {
 		list, wait := q.nextChecks()
@@ -21,56 +41,31 @@ func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 	}
 }
 
-// While many tasks are due, the rows of a table are read together: of all tasks that are due within farAhead.
-const (
-	denseChecks = 500 // tasks that are due within a second are many
-	farAhead    = 950 * time.Millisecond
-	maxChecks   = 1000 // that are returned at a time
-)
-
 func (q *Queue) nextChecks() (list []*Entry, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait = -1
 	now := q.cfg.Now()
 	for _, b := range q.bizQueues {
-		if b.checkUntil.IsZero() && b.isCheckDue(now, q.cfg.CheckAhead) {
-			b.checksFar = b.waiting.count(now.Add(time.Second), denseChecks) == denseChecks
-			b.checkUntil = now.Add(2 * q.cfg.CheckAhead)
-			if b.checksFar {
-				b.checkUntil = now.Add(farAhead)
-			}
-		}
-		for len(b.waiting) > 0 && len(list) < maxChecks && !b.waiting[0].runAt.After(b.checkUntil) {
+		before := len(list)
+		for len(b.waiting) > 0 && len(list) < maxChecks {
 			e := b.waiting[0]
+			if d := time.Duration(e.at - now.UnixNano()); d > 0 {
+				if wait < 0 || d < wait {
+					wait = d
+				}
+				break
+			}
 			b.removeWaiting(e)
 			e.state, e.checkBegan = checking, now // a read from now on is at most this old
 			b.checking++
 			list = append(list, e)
 		}
-		if len(list) == maxChecks {
-			break
-		}
-		b.checkUntil = time.Time{}
-		if len(b.waiting) > 0 {
-			if d := b.waiting[0].runAt.Sub(now) - b.checkAhead(q.cfg.CheckAhead); wait < 0 || d < wait {
-				wait = max(0, d)
-			}
+		if b.checks.Add(len(list) - before); b.checks.Update(now, time.Second, 0) {
+			b.hasManyChecks = b.checks.PerSecond >= manyChecks
 		}
 	}
 	return list, wait
-}
-
-// checkAhead is how long before its time the next row is read again, at the latest.
-func (b *bizQueue) checkAhead(least time.Duration) time.Duration {
-	if b.checksFar {
-		return 4 * least // a database that stalls for a moment delays no task
-	}
-	return least
-}
-
-func (b *bizQueue) isCheckDue(now time.Time, least time.Duration) bool {
-	return len(b.waiting) > 0 && b.waiting[0].runAt.Sub(now) <= b.checkAhead(least)
 }
 
 // ApplyChecks updates entries of NextChecks with their rows. An entry leaves the queue if its task is not

@@ -22,7 +22,7 @@ func TestAWaitingRowIsCheckedRightBeforeItsTime(t *testing.T) {
 		for _, want := range []struct {
 			ids []uint64
 			at  time.Duration
-		}{{[]uint64{3}, time.Second - ahead}, {[]uint64{1, 2}, 3*time.Second - ahead}, {[]uint64{4}, 3*time.Second + time.Millisecond}} {
+		}{{[]uint64{3}, time.Second - ahead}, {[]uint64{1}, 3*time.Second - ahead}, {[]uint64{2, 4}, 3 * time.Second}} {
 			list, err := r.NextChecks(t.Context())
 			require.NoError(t, err)
 			var ids []uint64
@@ -35,32 +35,48 @@ func TestAWaitingRowIsCheckedRightBeforeItsTime(t *testing.T) {
 	})
 }
 
-// While many tasks are due, the rows of all that are due within 950 ms are read at once, the next of them 200 ms before its time.
+// While many rows are read again, those of a partition are read in turns, each once in 750 ms.
 func TestManyRowsAreCheckedTogether(t *testing.T) {
-	bubble(t, 10_000, func(t *testing.T, r *rig) {
-		for i := range 8000 { // 2,000 a second
-			r.read(r.order(uint64(i+1), 2*time.Second+time.Duration(i)*time.Millisecond/2))
-		}
-		var sizes []int
-		last := r.start
-		for n := 0; n < 8000; {
-			list, err := r.NextChecks(t.Context())
-			require.NoError(t, err)
-			rows := make(map[uint64]task.Task, len(list))
-			for _, e := range list {
-				rows[e.ID()] = e.Task
-				require.LessOrEqual(t, time.Until(e.Task.ActionTime), 950*time.Millisecond)
+	bubble(t, 100_000, func(t *testing.T, r *rig) {
+		seen := map[int]map[time.Duration]int{} // by partition: how many at which times
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() {
+			for {
+				list, err := r.NextChecks(ctx)
+				if err != nil {
+					return
+				}
+				require.LessOrEqual(t, len(list), 1000, "the lock is not held for long")
+				rows, now := make(map[uint64]task.Task, len(list)), time.Since(r.start)
+				for _, e := range list {
+					rows[e.ID()] = e.Task
+					require.LessOrEqual(t, time.Until(e.Task.ActionTime), 950*time.Millisecond)
+					if seen[e.Partition] == nil {
+						seen[e.Partition] = map[time.Duration]int{}
+					}
+					if now > 5*time.Second && now <= 8*time.Second {
+						seen[e.Partition][now]++
+					}
+				}
+				r.ApplyChecks(list, rows)
 			}
-			if n += len(list); time.Now().Equal(last) {
-				sizes[len(sizes)-1] += len(list)
-			} else {
-				sizes = append(sizes, len(list))
-			}
-			last = time.Now()
-			r.ApplyChecks(list, rows)
-			require.LessOrEqual(t, len(list), 1000, "the lock is not held for long")
+		})
+		for id := uint64(1); id <= 16_000; id++ { // 2,000 a second
+			it := r.order(id, 2*time.Second)
+			it.Partition = int(id % 4)
+			r.read(it)
+			r.after(time.Second / 2000)
 		}
-		require.Equal(t, []int{1801, 1501, 1501, 1501, 1501, 101, 94}, sizes)
+		cancel()
+		wg.Wait()
+		for p := range 4 {
+			require.Len(t, seen[p], 4, "turns in three seconds")
+			for at, n := range seen[p] {
+				require.InDelta(t, 375, n, 1)
+				require.Equal(t, time.Duration(p)*750*time.Millisecond/4, (at+200*time.Millisecond)%(750*time.Millisecond), "one after the other")
+			}
+		}
 	})
 }
 

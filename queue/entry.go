@@ -46,7 +46,8 @@ type Entry struct {
 	bizQueue   *bizQueue
 	state      state
 	runAt      time.Time // when it can first run: the later of action_time and the time of the offer
-	seq        uint64    // breaks ties of runAt
+	at         int64     // in Unix nanoseconds: runAt of a ready entry, or when the row of a waiting one is read again
+	seq        uint64    // breaks ties of at
 	term       uint64    // term of the partition when the row was read or the hold began
 	readAt     time.Time // when the read of its row began
 	checkBegan time.Time // when the read of the current check began; see NextChecks
@@ -80,11 +81,19 @@ func (e *Entry) before(f *Entry) bool {
 	return e.seq < f.seq
 }
 
-// earliestHeap orders entries by runAt, the earliest first (container/heap).
+// sooner is the order of the heap that an entry is in.
+func (e *Entry) sooner(f *Entry) bool {
+	if e.at != f.at {
+		return e.at < f.at
+	}
+	return e.seq < f.seq
+}
+
+// earliestHeap orders entries by at, the earliest first (container/heap).
 type earliestHeap []*Entry
 
 func (h earliestHeap) Len() int           { return len(h) }
-func (h earliestHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h earliestHeap) Less(i, j int) bool { return h[i].sooner(h[j]) }
 func (h earliestHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
@@ -97,18 +106,6 @@ func (h *earliestHeap) Push(x any) {
 }
 
 func (h *earliestHeap) Pop() any { return pop((*[]*Entry)(h)) }
-
-// count returns how many entries are due by a time, at most most.
-func (h earliestHeap) count(by time.Time, most int) (n int) {
-	for next := []int{0}; len(next) > 0 && n < most; {
-		i := next[len(next)-1]
-		if next = next[:len(next)-1]; i < len(h) && !h[i].runAt.After(by) {
-			n++
-			next = append(next, 2*i+1, 2*i+2)
-		}
-	}
-	return n
-}
 
 // latestHeap orders entries by runAt, the latest first.
 type latestHeap []*Entry

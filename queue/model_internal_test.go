@@ -435,7 +435,7 @@ func (m *model) verify() {
 		require.LessOrEqual(m, b.size(), b.capacity, "type %d holds too much", bizType)
 		require.Len(m, b.latest, len(b.waiting))
 		for i, e := range b.waiting {
-			require.True(m, e.state == waiting && e.index == i && b.latest[e.latestIndex] == e && i == 0 || !e.before(b.waiting[(i-1)/2]))
+			require.True(m, e.state == waiting && e.index == i && b.latest[e.latestIndex] == e && i == 0 || !e.sooner(b.waiting[(i-1)/2]))
 			require.True(m, e.latestIndex == 0 || !b.latest[(e.latestIndex-1)/2].before(e))
 			inHeap[e] = true
 		}

@@ -257,7 +257,7 @@ func (q *Queue) enqueue(e *Entry) {
 	b := e.bizQueue
 	switch e.state {
 	case waiting:
-		b.pushWaiting(e)
+		b.pushWaiting(e, q.checkTime(e))
 		if e.index == 0 {
 			q.checkSignal.Set()
 		}

@@ -197,10 +197,8 @@ func recordBacklogs(r round, answers []slots.ClaimResult, now time.Time) {
 
 // countClaims counts the tasks of a round, to find out whether the group is dense.
 func (g *group) countClaims(tasks int, now time.Time) {
-	g.claimed += tasks
-	if passed := now.Sub(g.countedSince); passed >= time.Second || passed < 0 {
-		g.isDense = float64(g.claimed) >= denseFrom*passed.Seconds()
-		g.claimed, g.countedSince = 0, now
+	if g.claimed.Add(tasks); g.claimed.Update(now, time.Second, 0) {
+		g.isDense = g.claimed.PerSecond >= denseFrom
 	}
 }
 

@@ -51,9 +51,8 @@ type backlog struct {
 	sampled    bool      // a sample of the due slots was polled; the others follow
 	lastSparse time.Time // when a round last found no backlog
 
-	isDense      bool // many tasks are due; see turnAt
-	claimed      int  // tasks, since countedSince
-	countedSince time.Time
+	isDense bool // many tasks are due; see turnAt
+	claimed wait.Rate
 }
 
 // round is one pipeline of claims at one server.

@@ -33,13 +33,12 @@ type Group[T any] struct {
 	running int
 	ended   *sync.Cond // running has fallen to 0
 
-	spacing      *Spacing[T] // in force; nil: no flush waits
-	hurried      bool        // the next flush does not wait
-	wakeAt       int         // wake is set when so many items are pending
-	wake         wait.Signal // ends the wait of a flush
-	lastFlush    time.Time   // when the last flush began
-	countedSince time.Time   // since when arrived is counted
-	arrived      int
+	spacing   *Spacing[T] // in force; nil: no flush waits
+	hurried   bool        // the next flush does not wait
+	wakeAt    int         // wake is set when so many items are pending
+	wake      wait.Signal // ends the wait of a flush
+	lastFlush time.Time   // when the last flush began
+	arrived   wait.Rate
 }
 
 // Spacing makes flushes rarer while many items arrive. A flush then begins when Gap has passed since the last one began, when there
@@ -80,7 +79,7 @@ func (g *Group[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
-	g.arrived += len(items)
+	g.arrived.Add(len(items))
 	if g.spacing != nil {
 		if g.spacing.Urgent != nil && slices.ContainsFunc(items, g.spacing.Urgent) {
 			g.hurried = true
@@ -147,9 +146,8 @@ func (g *Group[T]) run() {
 const (
 	quietTime   = 50 * time.Millisecond // without a new item; after it a flush does not wait any longer
 	enoughEvery = 250                   // so many items a Spacing is asked whether they are enough
-	rateItems   = 25                    // so many items show the rate of a short time
-	rateShort   = 50 * time.Millisecond
-	rateLong    = 250 * time.Millisecond
+	rateItems   = 25                    // so many items show a rate before the window is over
+	rateWindow  = 250 * time.Millisecond
 )
 
 // awaitBatch waits for more items by the spacing. The lock is held, but released during the wait.
@@ -188,14 +186,12 @@ func (g *Group[T]) updateSpacing() {
 		return
 	}
 	g.lastFlush = time.Now()
-	passed := g.lastFlush.Sub(g.countedSince)
-	if passed < rateShort || g.arrived < rateItems && passed < rateLong {
+	if !g.arrived.Update(g.lastFlush, rateWindow, rateItems) {
 		return
 	}
-	rate := float64(g.arrived) / passed.Seconds()
-	g.countedSince, g.arrived, g.spacing = g.lastFlush, 0, nil
+	g.spacing = nil
 	for i := range g.spacings {
-		if rate >= g.spacings[i].Rate {
+		if g.arrived.PerSecond >= g.spacings[i].Rate {
 			g.spacing = &g.spacings[i]
 		}
 	}
