@@ -2,6 +2,7 @@ package groupcommit_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,17 +159,18 @@ func TestABusyGroupFlushesByIntervals(t *testing.T) {
 
 func TestTheHighestRateThatIsReachedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gaps := func(every time.Duration) (flushes int) {
-			g := groupcommit.New(1000, 1, func([]int) { flushes++ }).WithSpacings(
+		gaps := func(every time.Duration) int {
+			var flushes atomic.Int32
+			g := groupcommit.New(1000, 1, func([]int) { flushes.Add(1) }).WithSpacings(
 				groupcommit.Spacing[int]{Rate: 25, Gap: 50 * time.Millisecond}, groupcommit.Spacing[int]{Rate: 500, Gap: time.Second})
 			for began := time.Now(); time.Since(began) < 12*time.Second; time.Sleep(every) {
 				if time.Since(began) == 2*time.Second {
-					flushes = 0
+					flushes.Store(0)
 				}
 				g.Add(1)
 			}
 			g.Wait()
-			return flushes
+			return int(flushes.Load())
 		}
 		require.InDelta(t, 100, gaps(100*time.Millisecond), 2, "each item alone")
 		require.InDelta(t, 200, gaps(10*time.Millisecond), 5, "each 50 ms")
