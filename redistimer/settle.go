@@ -128,7 +128,9 @@ func (w *writer) settle(one write) {
 	w.mu.Lock()
 	srv := w.placement.serverAt(one.bizTimer, one.partition)
 	isLost := !one.isClaim && srv.isSilent(w.cfg.Now())
-	isAwaited := one.bizTimer.waitsForRoom() || one.bizTimer.closed || w.partitions[one.partition].term == 0
+	// A task that goes back may be due soon.
+	isAwaited := one.place == back || one.place == released ||
+		one.bizTimer.waitsForRoom() || one.bizTimer.closed || w.partitions[one.partition].term == 0
 	w.mu.Unlock()
 	switch {
 	case one.isClaim:
@@ -140,11 +142,10 @@ func (w *writer) settle(one write) {
 	}
 }
 
-// settleSpacing makes the settlements of a slot share a call. One that puts a task back does not wait: it may be due soon.
+// settleSpacing makes the settlements of a slot share a call.
 var settleSpacing = groupcommit.Spacing[write]{
 	Rate: 100, Gap: 500 * time.Millisecond,
 	Enough: func(list []write) bool { return len(list) >= 1000 },
-	Urgent: func(one write) bool { return one.place == back || one.place == released },
 }
 
 // slotSettles has the settlements of one slot.

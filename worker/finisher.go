@@ -57,15 +57,21 @@ func (f *finisher) start(ctx context.Context) {
 	for d := range f.cfg.Layout.Databases {
 		g := groupcommit.New(maxFlush, 1, func(batch []*finish) { f.record(ctx, d, batch) })
 		f.groups = append(f.groups, g.WithSpacings(
-			groupcommit.Spacing[*finish]{Rate: sharedFrom, Gap: sharedGap, Urgent: f.isUrgent},
+			groupcommit.Spacing[*finish]{Rate: sharedFrom, Gap: sharedGap},
 			groupcommit.Spacing[*finish]{Rate: float64(max(denseFrom, denseRows*f.cfg.Layout.TablesPerDatabase)), Gap: denseGap,
-				Enough: f.isDense, Urgent: f.isUrgent}))
+				Enough: f.isDense}))
 	}
 }
 
-// isUrgent reports whether another node waits for the outcome, to take the partition.
-func (f *finisher) isUrgent(d *finish) bool {
-	return f.cfg.Ownership.Term(d.entry.Partition) != d.entry.Term()
+// isAwaited reports whether another node waits for outcomes, to take their partition.
+func (f *finisher) isAwaited(list []*finish) bool {
+	for i, d := range list {
+		isKnown := i > 0 && d.entry.Partition == list[i-1].entry.Partition
+		if !isKnown && f.cfg.Ownership.Term(d.entry.Partition) != d.entry.Term() {
+			return true
+		}
+	}
+	return false
 }
 
 // isDense reports whether the outcomes of a table are enough for a statement.
@@ -95,7 +101,8 @@ func (f *finisher) add(list ...*finish) {
 	for i, d := range list {
 		ended[i] = d.entry
 	}
-	isLast := f.cfg.Queue.RunsEnded(ended...)
+	isLast := f.cfg.Queue.RunsEnded(ended...) // then nothing more comes before they are recorded
+	isAwaited := f.isAwaited(list)
 	for len(list) > 0 {
 		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
 		n := 1
@@ -103,8 +110,8 @@ func (f *finisher) add(list ...*finish) {
 			n++
 		}
 		f.groups[d].Add(list[:n]...)
-		if isLast {
-			f.groups[d].Hurry() // nothing more comes before it is recorded
+		if isLast || isAwaited {
+			f.groups[d].Hurry()
 		}
 		list = list[n:]
 	}

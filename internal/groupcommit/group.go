@@ -12,7 +12,6 @@ package groupcommit
 import (
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +46,6 @@ type Spacing[T any] struct {
 	Rate   float64 // from so many items a second on
 	Gap    time.Duration
 	Enough func(pending []T) bool // asked now and then; nil: the maximum of a batch is enough
-	Urgent func(T) bool           // an item that does not wait, so that the others do not wait either; nil: none
 }
 
 // New makes a group whose batches hold at most max items. At most concurrent flushes run at the same time. With
@@ -80,13 +78,8 @@ func (g *Group[T]) Add(items ...T) {
 	defer g.mu.Unlock()
 	g.pending = append(g.pending, items...)
 	g.arrived.Add(len(items))
-	if g.spacing != nil {
-		if g.spacing.Urgent != nil && slices.ContainsFunc(items, g.spacing.Urgent) {
-			g.hurried = true
-		}
-		if g.hurried || len(g.pending) >= g.wakeAt {
-			g.wake.Set()
-		}
+	if len(g.pending) >= g.wakeAt {
+		g.wake.Set()
 	}
 	if g.running < g.minConcurrent || g.running < g.maxConcurrent && len(g.pending) >= g.burstSize {
 		g.running++

@@ -111,7 +111,7 @@ func TestBatchesAreBigUntilABurst(t *testing.T) {
 
 // spacing is as in busy.
 var spacing = groupcommit.Spacing[int]{Rate: 300, Gap: 200 * time.Millisecond,
-	Enough: func(pending []int) bool { return len(pending) >= 500 }, Urgent: func(n int) bool { return n < 0 }}
+	Enough: func(pending []int) bool { return len(pending) >= 500 }}
 
 // busy returns a group that received 1,000 items a second for a second, and the batches that it has flushed
 // since.
@@ -210,7 +210,6 @@ func TestAFlushDoesNotWaitForTheGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		require.Equal(t, 50*time.Millisecond, after(t, func(g *groupcommit.Group[int]) { g.Add(1, 2, 3) }), "no more items come")
 		require.Zero(t, after(t, func(g *groupcommit.Group[int]) { g.Add(make([]int, 500)...) }), "they are enough")
-		require.Zero(t, after(t, func(g *groupcommit.Group[int]) { g.Add(1, -2, 3) }), "one is urgent")
 		require.Equal(t, 10*time.Millisecond, after(t, func(g *groupcommit.Group[int]) {
 			g.Add(1)
 			time.Sleep(10 * time.Millisecond)
