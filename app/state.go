@@ -45,7 +45,7 @@ type database struct {
 // state returns the state of this node. It queries no server: what it reads is a second old.
 func (n status) state() *state {
 	s := &state{app: n, now: n.clock.Now(), lost: n.cluster.Lost(), waits: n.cluster.Waits(), partitions: []int{}, unworked: n.unworked(),
-		skews: clocks{n.App}.skews(), stuck: n.runner.Stuck(), retrying: n.scanner.Retrying(), redis: sync.OnceValue(n.timer.Degraded)}
+		skews: clocks(n).skews(), stuck: n.runner.Stuck(), retrying: n.scanner.Retrying(), redis: sync.OnceValue(n.timer.Degraded)}
 	if !n.draining.Load() {
 		s.partitions = n.cluster.Ownership().Owned()
 	}

@@ -105,7 +105,7 @@ func (c *cluster) run(d time.Duration) {
 				continue
 			}
 			n.work()
-			if time.Now().Sub(n.asked) >= limits.AskEvery+time.Duration(i)*time.Millisecond {
+			if time.Since(n.asked) >= limits.AskEvery+time.Duration(i)*time.Millisecond {
 				n.asked = time.Now()
 				n.ask()
 			}

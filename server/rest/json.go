@@ -130,15 +130,7 @@ func read(field any, value []byte) error {
 			}
 		}
 	case *json.Number:
-		number := value
-		if value[0] == '"' {
-			number = value[1 : len(value)-1]
-		}
-		if n, err := strconv.ParseFloat(string(number), 64); err != nil || !(n >= 0) || !json.Valid(number) {
-			return fmt.Errorf("is %s; give a number, 0 or more", clip(string(value)))
-		}
-		*field = json.Number(number)
-		return nil
+		return readNumber(field, value)
 	case *[]api.ID:
 		return readList(field, value, intake.MaxWake, "ids", "requests", (*api.ID).UnmarshalJSON)
 	case *[]limits.Ask:
@@ -176,6 +168,19 @@ func read(field any, value []byte) error {
 		return err
 	}
 	return readText(field, s)
+}
+
+// readNumber reads a number or a text of one.
+func readNumber(field *json.Number, value []byte) error {
+	number := value
+	if value[0] == '"' {
+		number = value[1 : len(value)-1]
+	}
+	if n, err := strconv.ParseFloat(string(number), 64); err != nil || !(n >= 0) || !json.Valid(number) {
+		return fmt.Errorf("is %s; give a number, 0 or more", clip(string(value)))
+	}
+	*field = json.Number(number)
+	return nil
 }
 
 // likeText shows how to write a field whose JSON is a string.
