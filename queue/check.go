@@ -7,8 +7,8 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// While many rows are to be read again, those of a partition have their turn once in turnEvery, and those of a database follow each other: the
-// rows of a table are read by one statement.
+// While many rows are to be read again, each partition has its turn once in turnEvery, and the partitions of a database follow
+// each other. So one statement reads the rows of a table.
 const (
 	manyChecks = 500                    // a second of a business type
 	turnEvery  = 750 * time.Millisecond // all that is due until the next turn is read

@@ -268,9 +268,9 @@ func (g *group) addTo(r *round, now time.Time) {
 	g.due, g.chosen = slices.DeleteFunc(g.due, func(s *slotState) bool { return s.phase == asked }), g.chosen[:0]
 }
 
-// While many tasks are due, the slots are polled in turns, each once in turnEvery. A poll claims what is due until the next turn of its
-// slot, so that the rows of a table are read by one statement, and so are many slots of a database. A task that is armed after the poll of its
-// turn is claimed like all others: claimAhead before it is due.
+// While many tasks are due, the slots are polled in turns, each once in turnEvery. A poll claims what is due until the next turn of
+// its slot, so one statement reads many rows of few tables. A task that is armed after the poll of its turn is claimed claimAhead
+// before it is due, like all others.
 
 // turnAt returns when the turn of a slot began that goes on at a time.
 func (s *slotState) turnAt(at time.Time) time.Time {

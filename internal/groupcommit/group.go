@@ -63,7 +63,7 @@ func (g *Group[T]) WithConcurrency(minConcurrent, burstSize int) *Group[T] {
 	return g
 }
 
-// WithSpacings sets how the flushes are spaced of a group with one flush at a time, in ascending order of their rates. Call it before the first Add.
+// WithSpacings spaces the flushes of a group that has one at a time. The rates ascend. Call it before the first Add.
 func (g *Group[T]) WithSpacings(list ...Spacing[T]) *Group[T] {
 	g.spacings = list
 	return g
@@ -173,7 +173,7 @@ func (g *Group[T]) sleep(d time.Duration) (isWoken bool) {
 	}
 }
 
-// updateSpacing counts the items that arrived, and begins to count anew when that shows their rate. The lock is held.
+// updateSpacing chooses the spacing for the rate of the last items, once that is known. The lock is held.
 func (g *Group[T]) updateSpacing() {
 	if g.hurried = false; len(g.spacings) == 0 {
 		return
