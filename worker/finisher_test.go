@@ -44,13 +44,13 @@ func TestAnOutcomeIsTriedUntilItIsDurable(t *testing.T) {
 
 		// Every try is the same batch under the same stamp, so that the store can tell
 		// what an earlier try has done. The pauses grow from 50 ms to 2 s: a database that is back is used soon.
-		require.Len(t, r.store.calls, 13)
+		require.Len(t, r.store.applyCalls(), 13)
 		want := []time.Duration{50, 100, 200, 400, 800, 1600, 2000, 2000, 2000, 2000, 2000, 2000}
 		at := start
-		for i, call := range r.store.calls {
+		for i, call := range r.store.applyCalls() {
 			require.Equal(t, at, call.at)
-			require.Equal(t, r.store.calls[0].stamp, call.stamp)
-			require.Equal(t, r.store.calls[0].moves, call.moves)
+			require.Equal(t, r.store.applyCalls()[0].stamp, call.stamp)
+			require.Equal(t, r.store.applyCalls()[0].moves, call.moves)
 			if i < len(want) {
 				at = at.Add(want[i] * time.Millisecond)
 			}
@@ -134,10 +134,10 @@ func TestOutcomesShareFlushes(t *testing.T) {
 		}
 		r.settle()
 		r.after(time.Second)
-		require.Len(t, r.store.calls, 2)
-		require.Len(t, r.store.calls[0].moves, 1)
-		require.Len(t, r.store.calls[1].moves, 100)
-		require.NotEqual(t, r.store.calls[0].stamp, r.store.calls[1].stamp)
+		require.Len(t, r.store.applyCalls(), 2)
+		require.Len(t, r.store.applyCalls()[0].moves, 1)
+		require.Len(t, r.store.applyCalls()[1].moves, 100)
+		require.NotEqual(t, r.store.applyCalls()[0].stamp, r.store.applyCalls()[1].stamp)
 	}, lane(p))
 }
 
@@ -155,28 +155,28 @@ func TestManyOutcomesShareFlushes(t *testing.T) {
 		flushes := func(each time.Duration) (perSecond int) {
 			for i := range 4 * int(time.Second/each) {
 				if i == 2*int(time.Second/each) {
-					perSecond = -len(r.store.calls)
+					perSecond = -len(r.store.applyCalls())
 				}
 				r.submit(1, ofTables[i%len(ofTables)], 0)
 				r.after(each)
 			}
-			return (perSecond + len(r.store.calls)) / 2
+			return (perSecond + len(r.store.applyCalls())) / 2
 		}
 		require.InDelta(t, 10, flushes(100*time.Millisecond), 1, "each alone")
 		require.InDelta(t, 20, flushes(10*time.Millisecond), 2, "each 50 ms")
 		require.InDelta(t, 10, flushes(1800*time.Microsecond), 1, "each 100 ms: after 50 there are 29 outcomes for four tables")
-		n := len(r.store.calls)
+		n := len(r.store.applyCalls())
 		r.submit(1, 2, 0)
 		synctest.Wait()
-		require.Len(t, r.store.calls, n)
+		require.Len(t, r.store.applyCalls(), n)
 		r.Hurry()
 		synctest.Wait()
-		require.Len(t, r.store.calls, n+1, "another node waits")
+		require.Len(t, r.store.applyCalls(), n+1, "another node waits")
 		r.submit(1, 2, 0)
 		synctest.Wait()
-		require.Len(t, r.store.calls, n+1)
+		require.Len(t, r.store.applyCalls(), n+1)
 		r.after(50 * time.Millisecond)
-		require.Len(t, r.store.calls, n+2, "no more have come")
+		require.Len(t, r.store.applyCalls(), n+2, "no more have come")
 	}, lane(p))
 }
 

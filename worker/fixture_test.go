@@ -74,6 +74,13 @@ func (s *memory) Stamp(int) time.Time {
 	return time.UnixMilli(s.stamp)
 }
 
+// applyCalls returns the calls of Apply so far.
+func (s *memory) applyCalls() []applyCall {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
 func (s *memory) Apply(ctx context.Context, database int, stamp time.Time, moves []store.Move) ([]bool, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, applyCall{time.Now(), database, stamp, append([]store.Move{}, moves...)})

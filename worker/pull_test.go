@@ -296,7 +296,7 @@ func TestALeaseThatWasRecordedInVain(t *testing.T) {
 				synctest.Wait()
 				r.store.beforeApply = func(context.Context, int) error {
 					r.store.beforeApply = nil
-					return record(r, id, r.store.calls[0].moves[0])
+					return record(r, id, r.store.applyCalls()[0].moves[0])
 				}
 				_, err := r.Lease(t.Context(), nil, 1, 1, 0, nil)
 				require.Equal(t, name == "late", err == nil)
