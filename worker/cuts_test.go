@@ -155,10 +155,8 @@ func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 		r.killed()
 		var once, twice []uint64
 		for id := range uint64(3) {
-			once = append(once, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(once[id], 1)
-			twice = append(twice, r.submit(1, 10+id, 50*time.Millisecond))
-			r.cutOff(twice[id], 2)
+			once = append(once, r.submitCutOff(1, id, 50*time.Millisecond, 1))
+			twice = append(twice, r.submitCutOff(1, 10+id, 50*time.Millisecond, 2))
 		}
 		begin := time.Now()
 		r.after(500 * time.Millisecond)
@@ -204,7 +202,7 @@ func TestTheNextOneWaitsForTheEndOfTheOneBefore(t *testing.T) {
 			return nil
 		}
 		for id := range uint64(2) { // of two databases
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
+			r.submitCutOff(1, id, 50*time.Millisecond, 2)
 		}
 		r.after(30 * time.Second)
 		require.Equal(t, 1, p.runs())
@@ -232,9 +230,7 @@ func TestATaskThatRunsAloneMayHangOrEndItsGoroutine(t *testing.T) {
 		return []*worker.Lane{lane(p, func(b *task.BizType) { b.Timeout = time.Second })}
 	}, func(t *testing.T, r *rig) {
 		r.near = 0
-		hangs, exits := r.submit(1, 1, 50*time.Millisecond), r.submit(1, 2, 6*time.Second)
-		r.cutOff(hangs, 2)
-		r.cutOff(exits, 2)
+		hangs, exits := r.submitCutOff(1, 1, 50*time.Millisecond, 2), r.submitCutOff(1, 2, 6*time.Second, 2)
 		r.after(10 * time.Second)
 		require.Equal(t, 1, p.runs(), "the second waits for the first")
 		r.after(time.Minute)
@@ -252,7 +248,7 @@ func TestATaskThatWaitsForItsTurnMayBeTakenAway(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
 		for id := range uint64(5) {
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
+			r.submitCutOff(1, id, 50*time.Millisecond, 2)
 		}
 		r.after(5500 * time.Millisecond)
 		require.Equal(t, 5, r.queue.Stats(1).Running)
@@ -273,7 +269,7 @@ func TestAMinuteOfRunningAloneIsEnough(t *testing.T) {
 		r.killed()
 		const n = 100
 		for id := range uint64(n) {
-			r.cutOff(r.submit(1, id, 50*time.Millisecond), 2)
+			r.submitCutOff(1, id, 50*time.Millisecond, 2)
 		}
 		again := func() { // as a tick does
 			for _, row := range r.store.all() {
@@ -342,8 +338,7 @@ func TestATaskThatWaitsForItsTurnDoesNotRunYet(t *testing.T) {
 		r.killed()
 		var ids []uint64
 		for id := range uint64(4) {
-			ids = append(ids, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(ids[id], 2)
+			ids = append(ids, r.submitCutOff(1, id, 50*time.Millisecond, 2))
 		}
 		r.after(time.Second)
 		for _, id := range ids {
@@ -372,8 +367,7 @@ func TestADrainDoesNotWaitForThoseThatAreToRunAlone(t *testing.T) {
 		r.killed()
 		var ids []uint64
 		for id := range uint64(20) {
-			ids = append(ids, r.submit(1, id, 50*time.Millisecond))
-			r.cutOff(ids[id], 2)
+			ids = append(ids, r.submitCutOff(1, id, 50*time.Millisecond, 2))
 		}
 		r.after(5500 * time.Millisecond)
 		require.Equal(t, 1, p.runs(), "the first one runs")
@@ -596,10 +590,11 @@ func TestWhatIsDoneByHandWhileAStartIsMarkedIsHonoured(t *testing.T) {
 		p := answer(nil)
 		bubble(t, func(t *testing.T, r *rig) {
 			r.store.beforeMoves = func(int) error { time.Sleep(1500 * time.Millisecond); return nil }
-			cancelled, moved, edited := r.submit(1, 0, 50*time.Millisecond), r.submit(1, 2, 50*time.Millisecond), r.submit(1, 4, 50*time.Millisecond)
-			for _, id := range []uint64{cancelled, moved, edited} {
-				r.cutOff(id, cuts+1)
+			var ids [3]uint64
+			for i := range ids {
+				ids[i] = r.submitCutOff(1, 2*uint64(i), 50*time.Millisecond, cuts+1)
 			}
+			cancelled, moved, edited := ids[0], ids[1], ids[2]
 			r.killed()
 			r.after([]time.Duration{time.Second, 6 * time.Second}[cuts]) // it is being marked
 			require.Zero(t, p.runs())

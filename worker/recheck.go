@@ -18,13 +18,20 @@ func (r *Runner) recheck(ctx context.Context) error {
 		groups[d] = groupcommit.New(maxFlush, 1, func(batch []*queue.Entry) { r.recheckBatch(ctx, d, batch) })
 		defer groups[d].Wait()
 	}
+	byDatabase := make([][]*queue.Entry, len(groups))
 	for {
 		entries, err := r.cfg.Queue.NextChecks(ctx)
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
-			groups[r.cfg.Layout.PartitionDatabase(e.Partition)].Add(e)
+			d := r.cfg.Layout.PartitionDatabase(e.Partition)
+			byDatabase[d] = append(byDatabase[d], e)
+		}
+		for d, list := range byDatabase {
+			groups[d].Add(list...) // together: else the first one is read alone
+			clear(list)
+			byDatabase[d] = list[:0]
 		}
 	}
 }
