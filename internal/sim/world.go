@@ -49,7 +49,7 @@ type Result struct {
 }
 
 // The times of a simulation, which is judged by them. They are in virtual time, where only faults hold up a step.
-var windows = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 30 * time.Second, Late: 30 * time.Second, Calm: 30 * time.Second, Prompt: prompt}
+var windows = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 2500 * time.Millisecond, Adopt: 30 * time.Second, Late: 30 * time.Second, Calm: 30 * time.Second, Prompt: prompt}
 
 // prompt is the table "What each fault does" of docs/redis-engine.md. outage_after and a tick are 5 s.
 var prompt = map[string]time.Duration{

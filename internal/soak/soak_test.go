@@ -29,8 +29,8 @@ const (
 // narrow is for a machine that has little else to do. A machine of any speed, with any load, keeps to wide: make test
 // does not judge by the clock.
 var (
-	narrow = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 1500 * time.Millisecond, Adopt: 10 * time.Second, Late: 10 * time.Second}
-	wide   = audit.Windows{Start: 3 * time.Second, Record: 15 * time.Second, Hand: 3500 * time.Millisecond, Adopt: 30 * time.Second, Late: 5 * time.Minute}
+	narrow = audit.Windows{Start: 500 * time.Millisecond, Record: 3 * time.Second, Hand: 2500 * time.Millisecond, Adopt: 10 * time.Second, Late: 10 * time.Second}
+	wide   = audit.Windows{Start: 3 * time.Second, Record: 15 * time.Second, Hand: 4500 * time.Millisecond, Adopt: 30 * time.Second, Late: 5 * time.Minute}
 
 	within = narrow
 )

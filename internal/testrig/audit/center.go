@@ -64,7 +64,7 @@ type Windows struct {
 	Start  time.Duration // from the check that a task is pending to its processor
 	Record time.Duration // from the end of a run to its outcome in the store
 	// From the last reading of a task to its start: a change by hand after that may come too late. The product reads
-	// again what it read more than a second before; the rest is for the reading itself.
+	// again what it read more than two seconds before; the rest is for the reading itself.
 	Hand  time.Duration
 	Adopt time.Duration // from the end of a process until the others have taken over its work
 	Late  time.Duration // from a task's time to its start: a scan tick and a sweep
