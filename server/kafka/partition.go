@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -262,13 +263,13 @@ func (p *partition) settle(step []*entry, end time.Time) {
 	var submits, refused []*entry
 	var cancels errgroup.Group
 	cancels.SetLimit(concurrentCancels)
-	replaces := p.replaces(step)
+	older := p.olderThan(step)
 	for _, e := range step {
 		switch {
 		case e.refusal != nil:
 		case e.request.cancel:
 			cancels.Go(func() error {
-				p.note(e, p.reader.cancelTask(ctx, &e.request, replaces[e]))
+				p.note(e, p.reader.cancelTask(ctx, &e.request, older[e]))
 				return nil
 			})
 		default:
@@ -356,29 +357,25 @@ func (p *partition) note(e *entry, err error) {
 	}
 }
 
-// replaces returns the cancels of a step before which a record of the same key is open.
-func (p *partition) replaces(step []*entry) map[*entry]bool {
-	var replaces map[*entry]bool
-	for _, e := range step {
-		if e.request.cancel && replaces == nil {
-			replaces = make(map[*entry]bool)
-		}
-	}
-	if replaces == nil {
+// olderThan returns the request before each cancel of a step that is of the same key and is not settled.
+func (p *partition) olderThan(step []*entry) map[*entry]*request {
+	isCancel := func(e *entry) bool { return e.request.cancel }
+	if !slices.ContainsFunc(step, isCancel) {
 		return nil
 	}
-	before := make(map[api.Key]bool)
+	older, last := make(map[*entry]*request), make(map[api.Key]*request)
 	for _, e := range p.open {
 		if e.settled || e.refusal != nil {
 			continue
 		}
 		key := e.request.key()
-		if e.request.cancel {
-			replaces[e] = before[key]
+		if !e.request.cancel {
+			last[key] = &e.request
+		} else if last[key] != nil {
+			older[e] = last[key]
 		}
-		before[key] = true
 	}
-	return replaces
+	return older
 }
 
 // settleOlder settles the records that a newer one of their key has replaced. If the newer one was refused, they count again.

@@ -271,22 +271,43 @@ func (r *Reader) admit(e *entry, now time.Time) (wait time.Duration) {
 	return max(time.Millisecond, time.Second/time.Duration(r.cfg.Rate))
 }
 
-// cancelTask cancels the task of a key. replaces: there was a record of this key that has not been stored.
-func (r *Reader) cancelTask(ctx context.Context, q *request, replaces bool) error {
+// cancelTask cancels the task of a key. older is the last request of the key that is not settled; nil: there is none. Its task may not
+// be there yet, and a statement that is still on its way, of this node or of the one that had the partition before, may store it after
+// the cancel. So the key is taken first, by a task that is not due for an hour.
+func (r *Reader) cancelTask(ctx context.Context, q, older *request) error {
 	t, err := r.cfg.Service.GetByKey(ctx, q.key())
+	if errors.Is(err, task.ErrNotFound) && older != nil {
+		if isRefused, err := r.takeKey(ctx, older); isRefused || err != nil {
+			return err
+		}
+		t, err = r.cfg.Service.GetByKey(ctx, q.key())
+	}
 	if err == nil {
 		err = r.cfg.Service.Cancel(ctx, uint64(t.JobID), api.IfMatch(t.ETag)) // what was changed since is looked at again
 	}
 	var conflict *task.ConflictError
 	switch {
-	case errors.Is(err, task.ErrNotFound) && replaces:
-		return nil
 	case errors.Is(err, task.ErrNotFound):
 		return task.Wrong("dedup_key", "there is no task with this key to cancel")
 	case errors.As(err, &conflict) && conflict.Conflict == task.ConflictCancelled:
 		return nil
 	}
 	return err
+}
+
+// takeKey stores a task for the key of a request. isRefused: the request is wrong, so no task of it can be there.
+func (r *Reader) takeKey(ctx context.Context, q *request) (isRefused bool, err error) {
+	s := q.submit
+	s.ActionTime, s.Now, s.OnDuplicate = time.Now().Add(time.Hour), true, ""
+	results, err := r.cfg.Service.SubmitBatch(ctx, []api.Submit{s})
+	if err != nil || results[0].Err == nil {
+		return false, err
+	}
+	err = results[0].Err.Cause
+	if _, isRefused = errors.AsType[*task.FieldError](err); isRefused {
+		return true, nil
+	}
+	return false, err
 }
 
 // repeated turns the conflict of a record that came again into success: its task has been promised what the record asks for.
