@@ -185,7 +185,7 @@ func TestTasksThatSQLMoves(t *testing.T) {
 func TestABacklogIsReadInParts(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *center) {
 		c.tick, c.capacity = 10*time.Second, 40
-		const backlog = 5000
+		const backlog = 3000
 		rows := make([]task.Task, backlog)
 		for i := range rows {
 			rows[i] = task.Task{JobID: c.store.NewID(0), BizType: c.biz.ID, ActionTime: time.Now().Add(-time.Minute).UTC().Truncate(time.Millisecond)}
