@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ type rig struct {
 	start  time.Time
 	orders queue.Source // of orders
 	mails  queue.Source
+	ahead  atomic.Int64 // by how many nanoseconds the wall clock was set forward
 
 	mu       sync.Mutex
 	rows     map[uint64]task.Task
@@ -44,7 +46,7 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 			t: t, start: time.Now().UTC(),
 			rows: map[uint64]task.Task{}, receipts: map[uint64][]string{}, term: 1,
 		}
-		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Ownership: r})
+		r.Queue = queue.New(queue.Config{Capacity: capacity, Partitions: 4, Ownership: r, Now: r.now})
 		r.orders, r.mails = r.AddType(task.BizType{ID: orders}), r.AddType(task.BizType{ID: mails})
 		f(t, r)
 	})
@@ -55,6 +57,8 @@ func bubble(t *testing.T, capacity int, f func(t *testing.T, r *rig)) {
 func (r *rig) order(id uint64, in time.Duration) queue.Item {
 	return r.stored(task.Task{JobID: id, BizType: orders, ActionTime: time.Now().UTC().Add(in)})
 }
+
+func (r *rig) now() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) }
 
 // Term makes a rig the queue's Ownership.
 func (r *rig) Term(partition int) uint64 {

@@ -105,6 +105,26 @@ func TestTakeDoesNotWaitForMore(t *testing.T) {
 	})
 }
 
+// Who waits for a time looks at the clock each second: no timer shows that it was set.
+func TestAClockThatIsSetForward(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		r.check()
+		r.read(r.order(1, time.Hour))
+		var taken []*queue.Entry
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			var err error
+			taken, err = r.orders.Take(t.Context(), 1)
+			require.NoError(t, err)
+		})
+		time.Sleep(10 * time.Second) // in a bubble
+		r.ahead.Store(int64(time.Hour))
+		wg.Wait()
+		require.Len(t, taken, 1)
+		require.Less(t, time.Since(r.start), 13*time.Second)
+	})
+}
+
 func TestTakeEndsWithItsContext(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

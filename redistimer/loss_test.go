@@ -239,6 +239,20 @@ func TestClockWasAhead(t *testing.T) {
 	})
 }
 
+// A round that waits for the next head looks at the clock each second: no timer shows that it was set.
+func TestAClockThatIsSetForward(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		c.allRead()
+		row := n.submit(1, 20*time.Second)
+		c.eventually(func() bool { return c.isArmed(row.JobID) }, "it is not armed")
+		c.ahead.Store(int64(19 * time.Second))
+		set := time.Now()
+		c.eventually(func() bool { _, claimed := c.has(row.JobID); return claimed }, "it is not claimed")
+		require.Less(t, time.Since(set), 3*time.Second)
+	})
+}
+
 // An id in a slot of another partition, for example after a change of cluster.partitions. Before, its outcome
 // was recorded in the database of the slot, where the row is not, and it ran again.
 func TestTaskInASlotOfAnotherPartition(t *testing.T) {
