@@ -73,7 +73,7 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 	e.mu.Lock()
 	e.held[l] = struct{}{}
 	e.mu.Unlock()
-	e.poke()
+	e.wake.Set()
 	return l.ctx, func() time.Time {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -84,45 +84,37 @@ func (e *extender) hold(ctx context.Context, t LeasedTask) (runCtx context.Conte
 	}
 }
 
-func (e *extender) poke() { e.wake.Set() }
-
 // run extends leases until ctx ends. A request that gets no answer does not hold up those of other leases.
 func (e *extender) run(ctx context.Context) {
 	defer e.asking.Wait()
 	for ctx.Err() == nil {
-		due, left, wait := e.due(time.Now())
+		due, left, pause := e.due(time.Now())
 		if len(due) > 0 {
 			e.asking.Go(func() { e.extend(ctx, due, left) })
 			continue
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-e.wake:
-		case <-ctx.Done():
-		}
-		timer.Stop()
+		_ = wait.ForOr(ctx, pause, e.wake)
 	}
 }
 
 // due returns the leases to extend now and when the last of them ends, or how long to wait for the next one.
-func (e *extender) due(now time.Time) (due []*heldLease, left, wait time.Duration) {
+func (e *extender) due(now time.Time) (due []*heldLease, left, pause time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait = time.Hour
+	pause = time.Hour
 	for l := range e.held {
 		switch {
 		case l.asked:
 		case l.ctx.Err() != nil || now.Sub(l.began) > e.maxRun:
 			delete(e.held, l)
 		case l.next.After(now):
-			wait = min(wait, l.next.Sub(now))
+			pause = min(pause, l.next.Sub(now))
 		default:
 			l.asked = true
 			due, left = append(due, l), max(left, l.expires.Sub(now))
 		}
 	}
-	return due, left, wait
+	return due, left, pause
 }
 
 // extend asks for extensions once. The request has half of the time that is left, so that there is time for a second one at the next
@@ -156,7 +148,7 @@ func (e *extender) extend(ctx context.Context, due []*heldLease, left time.Durat
 		}
 	}
 	e.mu.Unlock()
-	e.poke()
+	e.wake.Set()
 	if err != nil && ctx.Err() == nil {
 		e.worker.logger().Warn("leases not extended; trying again", "biz_type", e.worker.BizType, "leases", len(list), "error", err)
 	}

@@ -106,7 +106,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			return err
 		default:
 			w.logger().Warn("no tasks leased; trying again", "biz_type", w.BizType, "error", err)
-			pause(ctx, workerPause)
+			_ = wait.For(ctx, workerPause)
 		}
 		for _, t := range got.Tasks {
 			running.Go(func() {
@@ -163,7 +163,7 @@ func (w *Worker) lease(ctx context.Context, q AskLease) (Leased, error) {
 	asking, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
 	defer context.AfterFunc(ctx, func() {
-		pause(asking, stopPause)
+		_ = wait.For(asking, stopPause)
 		hangUp()
 	})()
 	return w.Client.Lease(asking, w.BizType, q)
@@ -175,13 +175,6 @@ func (w *Worker) logger() *slog.Logger { return cmp.Or(w.Logger, slog.Default())
 func isForGood(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
 	return ok && refused.Status >= 400 && refused.Status < 500 && refused.Status != 408 && refused.Status != 429
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // outcome is a run that has ended.

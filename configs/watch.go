@@ -90,10 +90,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) runOnce(ctx context.Context, asked bool) {
 	found := w.look()
 	for again := found; found != w.seen; found = again {
-		select {
-		case <-ctx.Done():
+		if wait.For(ctx, settle) != nil {
 			return
-		case <-time.After(settle):
 		}
 		if again = w.look(); again == found {
 			break

@@ -11,6 +11,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/task"
 	"github.com/timeoutcenter/toc/worker"
@@ -245,10 +246,7 @@ func (c *consumer) await(waiting context.Context) error {
 	c.waiters.add(c.bizType, w)
 	err := c.leaseHere(here, c.ask.Max)
 	if err != nil { // the business types are being changed, or a database does not answer
-		select {
-		case <-here.Done():
-		case <-time.After(againPause):
-		}
+		_ = wait.For(here, againPause)
 	}
 	there := c.waiters.remove(c.bizType, w)
 	if there == nil {
@@ -267,9 +265,9 @@ const againPause = 50 * time.Millisecond
 // noWait is how long a consumer waits who does not wait.
 var noWait context.Context
 
-// leaseHere leases tasks of this node, at most most, and waits for one until wait ends, or noWait.
-func (c *consumer) leaseHere(wait context.Context, most int) error {
-	leased, err := c.cfg.Puller.Lease(c.ctx, wait, c.bizType.ID, most, c.ask.TTR, c.isGone())
+// leaseHere leases tasks of this node, at most most, and waits for one until waiting ends, or noWait.
+func (c *consumer) leaseHere(waiting context.Context, most int) error {
+	leased, err := c.cfg.Puller.Lease(c.ctx, waiting, c.bizType.ID, most, c.ask.TTR, c.isGone())
 	for i := range leased {
 		t := &leased[i]
 		shown := *t
@@ -312,7 +310,7 @@ func (s *leases) giveBack(ctx context.Context, list []api.LeasedTask) {
 	}
 	s.waiters.background(func() {
 		for len(list) > 0 && s.waiters.ctx.Err() == nil {
-			s.waiters.pause(giveBackPause)
+			_ = wait.For(s.waiters.ctx, giveBackPause)
 			list = s.tryGiveBack(ctx, list)
 		}
 	})

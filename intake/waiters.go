@@ -2,10 +2,12 @@ package intake
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -78,12 +80,7 @@ func (w *waiters) remove(b task.BizType, one *waiter) *there {
 	defer w.mu.Unlock()
 	f := w.types[b.ID]
 	f.recent = time.Now()
-	for i, o := range f.list {
-		if o == one {
-			f.list = append(f.list[:i], f.list[i+1:]...)
-			break
-		}
-	}
+	f.list = slices.DeleteFunc(f.list, func(o *waiter) bool { return o == one })
 	return one.there
 }
 
@@ -95,7 +92,7 @@ func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
 		_, err := p.Lease(w.ctx, b.Name, api.AskLease{Max: 1, Wait: askWait})
 		w.setQuiet(f, p, false)
 		if err != nil {
-			w.pause(askPause)
+			_ = wait.For(w.ctx, askPause)
 			continue
 		}
 		if one := w.wakeFirst(f, p); one == nil || <-one.tried {
@@ -103,7 +100,7 @@ func (w *waiters) askPeer(b task.BizType, f *waitingFor, p Peer) {
 			continue
 		}
 		empty = min(max(time.Millisecond, 2*empty), maxEmpty) // others were faster, or a limit holds
-		w.pause(empty)
+		_ = wait.For(w.ctx, empty)
 	}
 }
 
@@ -112,13 +109,6 @@ const (
 	askPause = 500 * time.Millisecond // after an error
 	maxEmpty = 200 * time.Millisecond // the pause after a node that had no task after all, at most
 )
-
-func (w *waiters) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-w.ctx.Done():
-	}
-}
 
 // background runs f, and Close waits for it.
 func (w *waiters) background(f func()) {
@@ -151,12 +141,9 @@ func (w *waiters) isWatched(bizType uint64, p Peer) bool {
 // node is gone.
 func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
 	for {
-		there := false
-		for _, other := range w.peers() {
-			there = there || other == p
-		}
+		isThere := slices.Contains(w.peers(), p)
 		w.mu.Lock()
-		if !there || w.ctx.Err() != nil || len(f.list) == 0 && time.Since(f.recent) > linger {
+		if !isThere || w.ctx.Err() != nil || len(f.list) == 0 && time.Since(f.recent) > linger {
 			delete(f.asked, p)
 			delete(f.quiet, p)
 			w.mu.Unlock()
@@ -171,11 +158,7 @@ func (w *waiters) hasWaiters(f *waitingFor, p Peer) bool {
 		}
 		more := f.more
 		w.mu.Unlock()
-		select {
-		case <-more:
-		case <-time.After(linger):
-		case <-w.ctx.Done():
-		}
+		_ = wait.ForOr(w.ctx, linger, more)
 	}
 }
 

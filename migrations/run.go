@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
+
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // versionTable is where goose keeps which steps a database has.
@@ -69,10 +71,8 @@ func patiently(ctx context.Context, f func() error) error {
 		if !errors.Is(err, errOvertaken) && !isBusy(err) || time.Since(began) > busyPatience {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(busyPause):
+		if err := wait.For(ctx, busyPause); err != nil {
+			return err
 		}
 	}
 }
