@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -67,14 +66,9 @@ afterwards toc migrate needs no more than toc serve.`,
 		if *repartition {
 			options = append(options, app.Repartition())
 		}
-		var mu sync.Mutex
 		start := time.Now()
-		err = app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), func(done, _ int) {
-			mu.Lock()
-			defer mu.Unlock()
-			_ = bar.Set(done)
-		}, options...)
-		if err != nil {
+		progress := func(done, _ int) { _ = bar.Set(done) }
+		if err := app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), progress, options...); err != nil {
 			return err
 		}
 		_ = bar.Finish()

@@ -210,20 +210,26 @@ func (b *bench) start(ctx context.Context) (*measured, error) {
 		return nil, err
 	}
 	m.App = a
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(work) }()
+	stop, err := runReady(ctx, a, ready)
 	m.stop = func() error {
-		cancel()
-		err := <-ended
+		err := stop()
 		if m.sink != nil {
 			m.sink.Close()
 		}
 		return err
 	}
+	return m, err
+}
+
+// runReady runs a center until stop, which returns its error, and returns when it is ready.
+func runReady(ctx context.Context, center *app.App, ready <-chan string) (stop func() error, err error) {
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- center.Run(work) }()
+	stop = func() error { cancel(); return <-ended }
 	select {
 	case <-ready:
-		return m, nil
+		return stop, nil
 	case err := <-ended:
 		cancel()
 		return nil, err

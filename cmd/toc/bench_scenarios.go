@@ -85,11 +85,9 @@ func (b *bench) runDrain(ctx context.Context) error {
 		return err
 	}
 	ready := time.Since(start)
-	for m.fired.Load() < int64(b.backlog) && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	err = m.awaitFired(ctx, b.backlog)
 	fired := time.Since(start)
-	err = errors.Join(ctx.Err(), m.stop()) // draining waits for the last outcome
+	err = errors.Join(err, m.stop()) // draining waits for the last outcome
 	total := time.Since(start)
 	if err != nil {
 		return err
@@ -112,9 +110,8 @@ func (b *bench) runInstant(ctx context.Context) error {
 	if spare := time.Until(due); err == nil && spare < b.settle/2 {
 		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
 	}
-	for err == nil && m.fired.Load() < int64(b.backlog) {
-		time.Sleep(time.Millisecond)
-		err = ctx.Err()
+	if err == nil {
+		err = m.awaitFired(ctx, b.backlog)
 	}
 	fired := time.Since(due)
 	err = errors.Join(err, m.stop()) // draining waits for the last outcome
@@ -125,6 +122,14 @@ func (b *bench) runInstant(ctx context.Context) error {
 	b.say("drain", "%s tasks due at one instant, log processor: %s (all fired after %s, all recorded and stopped after %s)",
 		thousands(b.backlog), perSecond(b.backlog, total), fired.Round(time.Millisecond), total.Round(time.Millisecond))
 	return nil
+}
+
+// awaitFired waits until so many tasks have fired.
+func (m *measured) awaitFired(ctx context.Context, n int) error {
+	for m.fired.Load() < int64(n) && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	return ctx.Err()
 }
 
 func (b *bench) storeBacklog(ctx context.Context) error {
@@ -186,16 +191,12 @@ func (b *bench) runLateness(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	deadline := time.Now().Add(60 * time.Second)
-	for int(m.fired.Load()) < sent && time.Now().Before(deadline) && ctx.Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
+	last, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	_ = m.awaitFired(last, sent)
 	fired := int(m.fired.Load())
-	err = errors.Join(ctx.Err(), m.stop())
-	if e, ok := failed.Load().(error); ok {
-		err = errors.Join(err, e)
-	}
-	if err != nil {
+	submitErr, _ := failed.Load().(error)
+	if err := errors.Join(ctx.Err(), m.stop(), submitErr); err != nil {
 		return err
 	}
 	sorted := m.late.sorted()

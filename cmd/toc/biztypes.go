@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,10 +15,7 @@ import (
 func bizTypesCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "biz-types", Short: "Show the business types, their load on all nodes, and which are paused", Args: noArguments}
 	r := remoteFlags(cmd, now)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.BizType, error) { return c.BizTypes(ctx) }, r.showBizTypes)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) ([]client.BizType, error) { return c.BizTypes(ctx) }, r.showBizTypes)
 }
 
 func pauseCommand(now func() time.Time) *cobra.Command {
@@ -51,10 +47,9 @@ over restarts, until toc resume or --until. Runs under way end.`,
 func resumeCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "resume NAME", Short: "End the pause of a business type", Args: oneBizType}
 	r := remoteFlags(cmd, now)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.BizType, error) { return c.Resume(ctx, args[0]) }, r.showBizType)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.BizType, error) {
+		return c.Resume(ctx, cmd.Flags().Arg(0))
+	}, r.showBizType)
 }
 
 func retryCommand(now func() time.Time) *cobra.Command {
@@ -105,7 +100,7 @@ func (r *remote) showBizType(out io.Writer, b client.BizType) error {
 }
 
 func (r *remote) showBizTypes(out io.Writer, list []client.BizType) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "ID\tNAME\tMODE\tPROCESSOR\tQUEUED\tRUNNING\tOVERDUE\tRETRYING\tPROMISED\tSTATE")
 	for _, b := range list {
 		promised := "-"

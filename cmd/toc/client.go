@@ -55,6 +55,13 @@ func remoteFlags(cmd *cobra.Command, now func() time.Time) *remote {
 	return r
 }
 
+// asking makes a command that only asks the server and shows its answer.
+func asking[T any](cmd *cobra.Command, r *remote, ask func(context.Context, *client.Client) (T, error),
+	show func(io.Writer, T) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return call(cmd, r, ask, show) }
+	return cmd
+}
+
 // call asks the server and shows its answer on the command's output.
 func call[T any](cmd *cobra.Command, r *remote, ask func(context.Context, *client.Client) (T, error), show func(io.Writer, T) error) error {
 	server, err := r.address()

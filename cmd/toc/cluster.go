@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,15 +16,12 @@ import (
 func clusterCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Show the nodes and their partitions", Args: noArguments}
 	r := remoteFlags(cmd, now)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Cluster, error) { return c.Cluster(ctx) }, showCluster)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.Cluster, error) { return c.Cluster(ctx) }, showCluster)
 }
 
 // showCluster writes a line for each node; the star is the one that answered.
 func showCluster(out io.Writer, c client.Cluster) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "  NODE\tADDRESS\tPARTITIONS\tRANGES")
 	owned := map[int]bool{}
 	for _, n := range c.Nodes {

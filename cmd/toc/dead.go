@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,10 +35,7 @@ func deadListCommand(now func() time.Time) *cobra.Command {
 	var q client.ListDead
 	deadFlags(cmd, &q)
 	pageFlags(cmd, &q.Limit, &q.Cursor)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.Page, error) { return c.ListDead(ctx, q) }, r.showPage)
 }
 
 // deadFlags adds the flags that select dead tasks.
@@ -55,12 +51,9 @@ func deadGroupsCommand(now func() time.Time) *cobra.Command {
 	r := remoteFlags(cmd, now)
 	var bizType string
 	bizTypeFlag(cmd, &bizType)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.DeadGroups, error) {
-			return c.DeadGroups(ctx, bizType)
-		}, r.showGroups)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.DeadGroups, error) {
+		return c.DeadGroups(ctx, bizType)
+	}, r.showGroups)
 }
 
 func deadRedriveCommand(now func() time.Time) *cobra.Command {
@@ -131,10 +124,7 @@ func auditCommand(now func() time.Time) *cobra.Command {
 	timeFlag(cmd, &q.From, "from", "at this `time` or later, like 2026-01-02T15:04:05Z")
 	timeFlag(cmd, &q.To, "to", "before this `time`")
 	pageFlags(cmd, &q.Limit, &q.Cursor)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.AuditPage, error) { return c.Audit(ctx, q) }, r.showAudit)
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.AuditPage, error) { return c.Audit(ctx, q) }, r.showAudit)
 }
 
 func operationsCommand(now func() time.Time) *cobra.Command {
@@ -147,15 +137,12 @@ func operationsCommand(now func() time.Time) *cobra.Command {
 	r := remoteFlags(cmd, now)
 	var limit int
 	limitFlag(cmd, &limit, "at most this many, 1 to 1000")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) {
-			return c.Operations(ctx, limit)
-		}, r.showOperations)
-	}
 	cmd.AddCommand(
 		operationCommand(now, "stop ID", "Stop an operation; what it has changed stays so", (*client.Client).StopOperation),
 		operationCommand(now, "undo ID", "Take an operation back: what has not started since is dead again", (*client.Client).UndoOperation))
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) ([]client.Operation, error) {
+		return c.Operations(ctx, limit)
+	}, r.showOperations)
 }
 
 // operationCommand is a command about one operation.
@@ -176,19 +163,13 @@ func operationCommand(now func() time.Time, use, short string,
 
 // showOperations writes operations, one a line.
 func (r *remote) showOperations(out io.Writer, list []client.Operation) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "(no operations)")
-		return err
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ID\tKIND\tSTATE\tDONE\tSKIPPED\tMATCHED\tRATE\tSTARTED\tBY\tBIZ_TYPE\tERROR")
-	for _, o := range list {
+	const head = "ID\tKIND\tSTATE\tDONE\tSKIPPED\tMATCHED\tRATE\tSTARTED\tBY\tBIZ_TYPE\tERROR"
+	return writeList(out, "(no operations)", head, list, func(o client.Operation) string {
 		kind, rate := o.Kind, strconv.FormatFloat(o.Rate, 'g', -1, 64)
 		if o.Undoes != 0 {
 			kind, rate = kind+" of "+o.Undoes.String(), "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", o.ID, oneLine(kind), oneLine(o.State), o.Done, o.Skipped, o.Matched, rate,
-			r.moment(o.Started.Time()), oneLine(o.By), orDash(o.Filter.BizType), orDash(o.Filter.Error))
-	}
-	return w.Flush()
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s", o.ID, oneLine(kind), oneLine(o.State), o.Done, o.Skipped, o.Matched,
+			rate, r.moment(o.Started.Time()), oneLine(o.By), orDash(o.Filter.BizType), orDash(o.Filter.Error))
+	})
 }

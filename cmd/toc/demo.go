@@ -29,18 +29,15 @@ are due over the next ten seconds, show how they fire, and end with a histogram
 of their lateness.`,
 		Args: noArguments,
 	}
-	tasks := cmd.Flags().IntP("tasks", "n", 3000, "how many")
+	d := &demo{fired: map[uint64]int{}}
+	cmd.Flags().IntVarP(&d.tasks, "tasks", "n", 3000, "how many")
+	checkRange(cmd, "tasks", &d.tasks, 1, 1_000_000)
 	seconds := cmd.Flags().Int("seconds", 10, "over how many seconds they are due")
+	checkRange(cmd, "seconds", seconds, 1, 3600)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *tasks < 1 || *tasks > 1_000_000 {
-			return usage("--tasks %d: give 1 to 1000000", *tasks)
-		}
-		if *seconds < 1 || *seconds > 3600 {
-			return usage("--seconds %d: give 1 to 3600", *seconds)
-		}
 		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
-		d := &demo{out: cmd.OutOrStdout(), tasks: *tasks, span: time.Duration(*seconds) * time.Second, fired: map[uint64]int{}}
+		d.out, d.span = cmd.OutOrStdout(), time.Duration(*seconds)*time.Second
 		return d.run(ctx)
 	}
 	return cmd
@@ -93,14 +90,9 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- center.Run(work) }()
-	select {
-	case err := <-ended:
+	stop, err := runReady(ctx, center, ready)
+	if err != nil {
 		return err
-	case <-ready:
 	}
 
 	fmt.Fprintf(d.out, "An embedded timeout center on 8 SQLite databases × 32 tables in %s.\n", dir)
@@ -108,8 +100,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err == nil {
 		err = d.watch(ctx)
 	}
-	stop()
-	if err = errors.Join(err, <-ended); err != nil {
+	if err = errors.Join(err, stop()); err != nil {
 		return err
 	}
 	return d.report()

@@ -88,9 +88,14 @@ func pageFlags(cmd *cobra.Command, limit *int, cursor *string) {
 
 func limitFlag(cmd *cobra.Command, limit *int, text string) {
 	cmd.Flags().IntVar(limit, "limit", 100, text)
+	checkRange(cmd, "limit", limit, 1, 1000)
+}
+
+// checkRange refuses a number that is not from least to most.
+func checkRange(cmd *cobra.Command, name string, n *int, least, most int) {
 	addCheck(cmd, func([]string) error {
-		if *limit < 1 || *limit > 1000 {
-			return usage("--limit %d: give 1 to 1000", *limit)
+		if *n < least || *n > most {
+			return usage("--%s %d: give %d to %d", name, *n, least, most)
 		}
 		return nil
 	})
@@ -275,7 +280,7 @@ func oneArgument(cmd *cobra.Command, args []string) error {
 	return usage("use: %s", cmd.UseLine())
 }
 
-// unknownFlag says where the flags of a command are listed.
+// unknownFlag says where the flags of a command are listed. Other mistakes say what would be right.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	if strings.HasPrefix(err.Error(), "unknown ") {
 		return usage("%w; see: %s --help", err, cmd.CommandPath())

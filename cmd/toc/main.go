@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -93,12 +92,6 @@ Start with:  toc serve     (SQLite in ./data, HTTP on 127.0.0.1:8080)
 	root.SetVersionTemplate("toc {{.Version}}\n")
 	root.SetFlagErrorFunc(unknownFlag)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if strings.HasPrefix(err.Error(), "unknown ") { // other mistakes say what would be right
-			return usage("%w; see: %s --help", err, cmd.CommandPath())
-		}
-		return err
-	})
 	root.AddGroup(
 		&cobra.Group{ID: "server", Title: "Server:"},
 		&cobra.Group{ID: "client", Title: "Client (speaks HTTP to --server):"},

@@ -13,9 +13,26 @@ import (
 	"github.com/timeoutcenter/toc/client"
 )
 
+// newTable aligns the columns of what is written to it, which tabs separate.
+func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) }
+
+// writeList writes a line for each element of a list, below its head; only none if there is no element.
+func writeList[T any](out io.Writer, none, head string, list []T, line func(T) string) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(out, none)
+		return err
+	}
+	w := newTable(out)
+	fmt.Fprintln(w, head)
+	for _, one := range list {
+		fmt.Fprintln(w, line(one))
+	}
+	return w.Flush()
+}
+
 // showTask writes a task, one column a line.
 func (r *remote) showTask(out io.Writer, t client.Task) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	line := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", name, value)
@@ -51,7 +68,7 @@ func (r *remote) showTask(out io.Writer, t client.Task) error {
 
 // showWhy writes where a task waits, the reasons, and the failed runs, one a line.
 func (r *remote) showWhy(out io.Writer, y client.Why) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintf(w, "state\t%s\nwhere\t%s\nnode\t%s\n", oneLine(y.State), oneLine(y.Where), oneLine(y.Node))
 	if next := r.moment(y.Next.Time()); next != "" {
 		fmt.Fprintf(w, "next\t%s\n", next)
@@ -71,45 +88,31 @@ func (r *remote) showWhy(out io.Writer, y client.Why) error {
 
 // showPage writes tasks, one a line.
 func (r *remote) showPage(out io.Writer, p client.Page) error {
-	if len(p.Tasks) == 0 {
-		_, err := fmt.Fprintln(out, "(no tasks)")
-		return err
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB_ID\tBIZ_TYPE\tBIZ_ID\tSTATUS\tACTION_TIME\tATTEMPTS\tLAST_ERROR")
-	for _, t := range p.Tasks {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", t.JobID, oneLine(t.BizType), oneLine(t.BizID.String()), t.Status,
+	const head = "JOB_ID\tBIZ_TYPE\tBIZ_ID\tSTATUS\tACTION_TIME\tATTEMPTS\tLAST_ERROR"
+	err := writeList(out, "(no tasks)", head, p.Tasks, func(t client.Task) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s", t.JobID, oneLine(t.BizType), oneLine(t.BizID.String()), t.Status,
 			r.moment(t.ActionTime.Time()), t.Attempts, orDash(t.LastError))
-	}
-	if err := w.Flush(); err != nil {
+	})
+	if err != nil || len(p.Tasks) == 0 {
 		return err
 	}
-	count := fmt.Sprintf("%d tasks", len(p.Tasks))
-	if len(p.Tasks) == 1 {
-		count = "1 task"
-	}
+	more := ""
 	if p.NextCursor != "" {
-		count += "; there are more: --cursor " + p.NextCursor
+		more = "; there are more: --cursor " + p.NextCursor
 	}
-	_, err := fmt.Fprintf(out, "(%s)\n", count)
+	_, err = fmt.Fprintf(out, "(%s%s)\n", count(len(p.Tasks), "task"), more)
 	return err
 }
 
 // showGroups writes groups of dead tasks, one a line.
 func (r *remote) showGroups(out io.Writer, g client.DeadGroups) error {
-	if len(g.Groups) == 0 {
-		_, err := fmt.Fprintln(out, "(no dead tasks)")
-		return err
+	err := writeList(out, "(no dead tasks)", "COUNT\tBIZ_TYPE\tNEWEST\tJOB_ID\tERROR", g.Groups, func(one client.DeadGroup) string {
+		return fmt.Sprintf("%d\t%s\t%s\t%s\t%s", one.Count, oneLine(one.BizType), r.moment(one.Newest.Time()), one.JobID, orDash(one.Error))
+	})
+	if err == nil && g.Partial {
+		_, err = fmt.Fprintln(out, "(there are more)")
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "COUNT\tBIZ_TYPE\tNEWEST\tJOB_ID\tERROR")
-	for _, one := range g.Groups {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", one.Count, oneLine(one.BizType), r.moment(one.Newest.Time()), one.JobID, orDash(one.Error))
-	}
-	if g.Partial {
-		fmt.Fprintln(w, "(there are more)")
-	}
-	return w.Flush()
+	return err
 }
 
 // maxBar is the length of the longest bar of a forecast.
@@ -125,7 +128,7 @@ func (r *remote) showForecast(out io.Writer, f client.Forecast) error {
 	for _, b := range f.Buckets {
 		most = max(most, b.Due)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintf(w, "FROM (%s EACH)\tBIZ_TYPE\tDUE\t\n", time.Duration(f.StepSeconds)*time.Second)
 	for _, b := range f.Buckets {
 		bar := strings.Repeat("#", max(1, b.Due*maxBar/max(1, most)))
@@ -145,20 +148,14 @@ func (r *remote) showForecast(out io.Writer, f client.Forecast) error {
 
 // showAudit writes entries of the audit, one a line.
 func (r *remote) showAudit(out io.Writer, p client.AuditPage) error {
-	if len(p.Entries) == 0 {
-		_, err := fmt.Fprintln(out, "(no entries)")
-		return err
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "AT\tACTOR\tACTION\tTARGET\tCOUNT\tDETAIL")
-	for _, e := range p.Entries {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.moment(e.At.Time()), oneLine(e.Actor), oneLine(e.Action), orDash(e.Target), e.Count,
+	err := writeList(out, "(no entries)", "AT\tACTOR\tACTION\tTARGET\tCOUNT\tDETAIL", p.Entries, func(e client.AuditEntry) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%d\t%s", r.moment(e.At.Time()), oneLine(e.Actor), oneLine(e.Action), orDash(e.Target), e.Count,
 			orDash(e.Detail))
+	})
+	if err == nil && p.NextCursor != "" {
+		_, err = fmt.Fprintln(out, "(there may be more: --cursor "+p.NextCursor+")")
 	}
-	if p.NextCursor != "" {
-		fmt.Fprintln(w, "(there may be more: --cursor "+p.NextCursor+")")
-	}
-	return w.Flush()
+	return err
 }
 
 func orDash(text string) string { return oneLine(cmp.Or(text, "-")) }

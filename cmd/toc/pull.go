@@ -52,6 +52,7 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 	command := cmd.Flags().String("exec", "", "shell `command` to run for each task")
 	cmd.Flags().StringVar(&w.BizType, "biz-type", "", "`name` of the business type")
 	cmd.Flags().IntVar(&w.Concurrency, "concurrency", 16, "commands at once, 1 to 1000")
+	checkRange(cmd, "concurrency", &w.Concurrency, 1, 1000)
 	cmd.Flags().DurationVar(&w.TTR, "ttr", 0,
 		"how long a lease is if the task has no timeout of its own; it is extended while its command runs (default: pull.ttr of the business type)")
 	cmd.Flags().DurationVar(&w.MaxRun, "max-run", time.Hour, "how long the lease of a command is extended; 0: not at all")
@@ -63,8 +64,6 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 			return usage("--exec is missing: give the shell command to run for each task")
 		case w.MaxRun < 0:
 			return usage("--max-run %v: give a duration, or 0 to extend no lease", w.MaxRun)
-		case w.Concurrency < 1 || w.Concurrency > 1000:
-			return usage("--concurrency %d: give 1 to 1000", w.Concurrency)
 		case w.TTR != 0 && (w.TTR < 100*time.Millisecond || w.TTR > 24*time.Hour):
 			return usage("--ttr %v: give 100ms to 24h", w.TTR)
 		}

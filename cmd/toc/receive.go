@@ -32,14 +32,12 @@ is answered with 401.`,
 	cmd.MarkFlagsMutuallyExclusive("secret", "secret-file")
 	r := &receiver{now: now}
 	cmd.Flags().IntVar(&r.status, "answer", http.StatusOK, "`status` of the answers, 200 to 599")
+	checkRange(cmd, "answer", &r.status, 200, 599)
 	cmd.Flags().DurationVar(&r.delay, "delay", 0, "wait so long before answering")
 	cmd.Flags().BoolVar(&r.asJSON, "json", false, "print an object a line, with the whole attribute")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if _, _, err := net.SplitHostPort(*listen); err != nil {
 			return usage("--listen %q: give host:port, like 127.0.0.1:9000", *listen)
-		}
-		if r.status < 200 || r.status > 599 {
-			return usage("--answer %d: give 200 to 599", r.status)
 		}
 		if r.delay < 0 {
 			return usage("--delay %s: give 0s or more", r.delay)

@@ -68,15 +68,13 @@ const orKey = "(ID | --biz-type T --biz-id N --dedup-key K)"
 func getCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "get " + orKey, Short: "Show a task"}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return call(cmd, r, ref.get, r.showTask) }
-	return cmd
+	return asking(cmd, r, ref.get, r.showTask)
 }
 
 func whyCommand(now func() time.Time) *cobra.Command {
 	cmd := &cobra.Command{Use: "why " + orKey, Short: "Tell where a task waits, what holds it, and which runs have failed"}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return call(cmd, r, ref.why, r.showWhy) }
-	return cmd
+	return asking(cmd, r, ref.why, r.showWhy)
 }
 
 func cancelCommand(now func() time.Time) *cobra.Command {
@@ -88,14 +86,11 @@ running now, processed, cancelled or dead is refused (exit code 1).`,
 	}
 	r, ref := remoteFlags(cmd, now), referenceFlags(cmd)
 	ifMatchFlag(cmd, &ref.ifMatch)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (*reference, error) { return ref, ref.cancel(ctx, c) },
-			func(w io.Writer, ref *reference) error {
-				_, err := fmt.Fprintln(w, "cancelled", ref)
-				return err
-			})
-	}
-	return cmd
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (*reference, error) { return ref, ref.cancel(ctx, c) },
+		func(w io.Writer, ref *reference) error {
+			_, err := fmt.Fprintln(w, "cancelled", ref)
+			return err
+		})
 }
 
 func rescheduleCommand(now func() time.Time) *cobra.Command {
@@ -160,13 +155,13 @@ func forecastCommand(now func() time.Time) *cobra.Command {
 	bizTypeFlag(cmd, &q.BizType)
 	cmd.Flags().DurationVar(&q.Step, "step", time.Minute, "length of a bucket, in whole seconds")
 	cmd.Flags().DurationVar(&q.Span, "span", 2*time.Hour, "how far ahead: at most 744h, and 1500 steps")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	addCheck(cmd, func([]string) error {
 		if q.Step <= 0 || q.Span <= 0 {
 			return usage("--step %s --span %s: give more than 0", q.Step, q.Span)
 		}
-		return call(cmd, r, func(ctx context.Context, c *client.Client) (client.Forecast, error) { return c.Forecast(ctx, q) }, r.showForecast)
-	}
-	return cmd
+		return nil
+	})
+	return asking(cmd, r, func(ctx context.Context, c *client.Client) (client.Forecast, error) { return c.Forecast(ctx, q) }, r.showForecast)
 }
 
 func listCommand(now func() time.Time) *cobra.Command {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -25,7 +24,7 @@ func (t *top) write(out io.Writer, server string) error {
 	if t.NoOwner > 0 || len(t.Faults) > 0 {
 		fmt.Fprintln(out)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := newTable(out)
 	fmt.Fprintln(w, "BIZ_TYPE\tWAITING\tRUNNING\tRUNS/S\tFAILED/S\tLATE P99\tOVERDUE\tOLDEST\tRETRYING\tPROMISED\tDIED\tSTATE")
 	for _, b := range t.BizTypes {
 		late, state := "-", "runs"
