@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -101,26 +100,12 @@ func (r *reader) quoted() (value []byte, isPlain bool) {
 // text takes a JSON string.
 func (r *reader) text() string {
 	value, isPlain := r.quoted()
-	inner := value[1 : len(value)-1]
-	switch {
-	case isPlain:
-		return string(inner)
-	case !utf8.Valid(inner) || bytes.Contains(inner, []byte(`\u`)):
-		text, err := unquote(value)
-		r.isOther = r.isOther || err != nil
-		return text
+	if isPlain {
+		return string(value[1 : len(value)-1])
 	}
-	space := make([]byte, 0, 256) // on the stack, if it is enough
-	for i := bytes.IndexByte(inner, '\\'); i >= 0; i = bytes.IndexByte(inner, '\\') {
-		at := strings.IndexByte(`"\/bfnrt`, inner[i+1])
-		if at < 0 {
-			r.isOther = true
-			break
-		}
-		space = append(append(space, inner[:i]...), "\"\\/\b\f\n\r\t"[at])
-		inner = inner[i+2:]
-	}
-	return string(append(space, inner...))
+	text, err := Unquote(value)
+	r.isOther = r.isOther || err != nil
+	return text
 }
 
 // value takes a JSON string that unmarshal reads.

@@ -1,12 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/timeoutcenter/toc/task"
 )
@@ -45,7 +47,7 @@ func (id *ID) UnmarshalText(digits []byte) error {
 func (id *ID) UnmarshalJSON(value []byte) error {
 	n, ok := digitsOf(value)
 	if !ok && len(value) > 0 && value[0] == '"' { // they may be escaped
-		digits, err := unquote(value)
+		digits, err := Unquote(value)
 		if err != nil {
 			return notAnID(digits)
 		}
@@ -66,17 +68,37 @@ func digitsOf(value []byte) (n uint64, ok bool) {
 	return task.ParseNumber(string(value))
 }
 
-// unquote gives the text of a JSON string. What has letters, digits and dashes only needs no decoder.
-func unquote(value []byte) (text string, err error) {
-	if plain := len(value) >= 2 && value[len(value)-1] == '"' && !slices.ContainsFunc(value[1:len(value)-1], isNotPlain); plain {
-		return string(value[1 : len(value)-1]), nil
+// Unquote gives the text of a JSON string, several times cheaper than encoding/json if its escapes are of one character.
+func Unquote(value []byte) (string, error) {
+	if inner := value[1:max(1, len(value)-1)]; utf8.Valid(inner) {
+		if text, ok := unescape(inner); ok {
+			return text, nil
+		}
 	}
-	err = json.Unmarshal(value, &text)
+	var text string
+	err := json.Unmarshal(value, &text)
 	return text, err
 }
 
-func isNotPlain(c byte) bool {
-	return c != '-' && (c < '0' || c > '9') && (c|' ' < 'a' || c|' ' > 'z')
+// unescape replaces the escapes of one character; ok is false if there are others.
+func unescape(inner []byte) (s string, ok bool) {
+	at := bytes.IndexByte(inner, '\\')
+	if at < 0 {
+		return string(inner), true
+	}
+	var text strings.Builder
+	text.Grow(len(inner))
+	for ; at >= 0 && at+1 < len(inner); at = bytes.IndexByte(inner, '\\') {
+		escape := strings.IndexByte(`"\/bfnrt`, inner[at+1])
+		if escape < 0 {
+			return "", false
+		}
+		text.Write(inner[:at])
+		text.WriteByte("\"\\/\b\f\n\r\t"[escape])
+		inner = inner[at+2:]
+	}
+	text.Write(inner)
+	return text.String(), at < 0
 }
 
 func (id ID) appendJSON(dst []byte) []byte {
@@ -147,7 +169,7 @@ func (id *BizID) UnmarshalJSON(value []byte) error {
 		*id = BizID{Number: n}
 		return nil
 	}
-	text, err := unquote(value)
+	text, err := Unquote(value)
 	if err != nil {
 		return err
 	}

@@ -289,49 +289,7 @@ func unquote(value []byte) (string, error) {
 	if err := checkUnicode(value); err != nil {
 		return "", err
 	}
-	if bytes.IndexByte(value, '\\') < 0 {
-		return string(value[1 : len(value)-1]), nil
-	}
-	return unescape(value), nil
-}
-
-// unescape gives the text of a JSON string without half surrogates.
-func unescape(value []byte) string {
-	var text strings.Builder
-	text.Grow(len(value))
-	inner := value[1 : len(value)-1]
-	for {
-		at := bytes.IndexByte(inner, '\\')
-		if at < 0 {
-			text.Write(inner)
-			return text.String()
-		}
-		text.Write(inner[:at])
-		escape := inner[at+1]
-		inner = inner[at+2:]
-		switch escape {
-		case 'b':
-			escape = '\b'
-		case 'f':
-			escape = '\f'
-		case 'n':
-			escape = '\n'
-		case 'r':
-			escape = '\r'
-		case 't':
-			escape = '\t'
-		case 'u':
-			r := hexRune(inner)
-			inner = inner[4:]
-			if utf16.IsSurrogate(r) {
-				r = utf16.DecodeRune(r, hexRune(inner[2:]))
-				inner = inner[6:]
-			}
-			text.WriteRune(r)
-			continue
-		}
-		text.WriteByte(escape)
-	}
+	return api.Unquote(value)
 }
 
 // hexRune reads the four digits of a \u escape.
