@@ -30,11 +30,16 @@ var causes = []cause{
 // ends are those of a task that does not run any more.
 var ends = []cause{processed, cancelled, dead}
 
-func draining(f *Facts) string {
-	if !f.Draining {
+// when is a sentence, if it applies.
+func when(applies bool, format string, args ...any) string {
+	if !applies {
 		return ""
 	}
-	return fmt.Sprintf("node %s is about to stop: it starts nothing more and hands its partitions over", f.Node)
+	return fmt.Sprintf(format, args...)
+}
+
+func draining(f *Facts) string {
+	return when(f.Draining, "node %s is about to stop: it starts nothing more and hands its partitions over", f.Node)
 }
 
 func noOwner(f *Facts) string {
@@ -90,21 +95,14 @@ func limited(f *Facts) string {
 }
 
 // because adds an error to a sentence.
-func because(err error) string {
-	if err == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (%v)", err)
-}
+func because(err error) string { return when(err != nil, " (%v)", err) }
 
 func clusterLost(f *Facts) string { return f.Partition.Lost }
 
 func databaseDown(f *Facts) string {
 	d := f.Database
-	if d.Down == nil {
-		return ""
-	}
-	return fmt.Sprintf("database %d is out of reach or hangs%s: %v; its tasks wait until it answers", d.Number, f.since(d.Since), d.Down)
+	return when(d.Down != nil, "database %d is out of reach or hangs%s: %v; its tasks wait until it answers", d.Number, f.since(d.Since),
+		d.Down)
 }
 
 func databaseRefuses(f *Facts) string {
@@ -121,61 +119,41 @@ func databaseRefuses(f *Facts) string {
 }
 
 func databaseSlow(f *Facts) string {
-	if f.Database.Slow == 0 {
-		return ""
-	}
-	return fmt.Sprintf("database %d is slow: an answer takes %s", f.Database.Number, f.Database.Slow.Round(time.Millisecond))
+	return when(f.Database.Slow != 0, "database %d is slow: an answer takes %s", f.Database.Number, f.Database.Slow.Round(time.Millisecond))
 }
 
 func rowUnread(f *Facts) string {
-	if f.Unread == nil || f.Database.Down != nil {
-		return ""
-	}
-	return fmt.Sprintf("its row could not be read just now: %v", f.Unread)
+	return when(f.Unread != nil && f.Database.Down == nil, "its row could not be read just now: %v", f.Unread)
 }
 
 func outcomesFail(f *Facts) string {
-	if f.Database.Unwritten == nil {
-		return ""
-	}
-	return fmt.Sprintf("database %d: outcomes cannot be recorded, so its tasks do not start: %v", f.Database.Number, f.Database.Unwritten)
+	d := f.Database
+	return when(d.Unwritten != nil, "database %d: outcomes cannot be recorded, so its tasks do not start: %v", d.Number, d.Unwritten)
 }
 
 func startsFail(f *Facts) string {
-	if f.Database.Unmarked == nil {
-		return ""
-	}
-	return fmt.Sprintf("rows of its table cannot be marked, so its tasks that may have ended a process do not start: %v", f.Database.Unmarked)
+	return when(f.Database.Unmarked != nil,
+		"rows of its table cannot be marked, so its tasks that may have ended a process do not start: %v", f.Database.Unmarked)
 }
 
 func tableHolds(f *Facts) string {
-	if !f.Database.TableHolds {
-		return ""
-	}
-	return "many outcomes of its table wait for locked rows, so no more of its tasks start"
+	return when(f.Database.TableHolds, "many outcomes of its table wait for locked rows, so no more of its tasks start")
 }
 
 func scanIncomplete(f *Facts) string {
 	s := f.Scan
-	if s.UnreadErr == nil || f.Database.Down != nil {
-		return ""
-	}
-	return fmt.Sprintf("database %d: some due rows cannot be read%s: %v", f.Database.Number, f.since(s.UnreadSince), s.UnreadErr)
+	return when(s.UnreadErr != nil && f.Database.Down == nil,
+		"database %d: some due rows cannot be read%s: %v", f.Database.Number, f.since(s.UnreadSince), s.UnreadErr)
 }
 
 func typeUnknown(f *Facts) string {
-	if f.Type != nil || f.Unread != nil {
-		return ""
-	}
-	return fmt.Sprintf("its biz_type %d is not configured on node %s: it stays pending until it is", f.Task.BizType, f.Node)
+	return when(f.Type == nil && f.Unread == nil,
+		"its biz_type %d is not configured on node %s: it stays pending until it is", f.Task.BizType, f.Node)
 }
 
 func slotForeign(f *Facts) string {
-	if !f.Slot.Foreign {
-		return ""
-	}
-	return fmt.Sprintf("its slot %s in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix",
-		f.Slot.Key)
+	return when(f.Slot.Foreign,
+		"its slot %s in Redis belongs to another store, so the scan engine serves it; give each center its own redis.prefix", f.Slot.Key)
 }
 
 func redisAway(f *Facts) string {
@@ -191,26 +169,18 @@ func redisAway(f *Facts) string {
 }
 
 func redisRefuses(f *Facts) string {
-	if f.Slot.Refusing == nil {
-		return ""
-	}
-	return fmt.Sprintf("Redis refuses writes: %v", f.Slot.Refusing)
+	return when(f.Slot.Refusing != nil, "Redis refuses writes: %v", f.Slot.Refusing)
 }
 
 func slotUnread(f *Facts) string {
-	if !f.Slot.Unread || f.Slot.Foreign || f.Slot.Fallback {
-		return ""
-	}
-	return fmt.Sprintf("the rows of its slot %s in Redis have not been read yet", f.Slot.Key)
+	return when(f.Slot.Unread && !f.Slot.Foreign && !f.Slot.Fallback,
+		"the rows of its slot %s in Redis have not been read yet", f.Slot.Key)
 }
 
 func clockWrong(f *Facts) string { return f.Clock }
 
 func leased(f *Facts) string {
-	if !f.isLeased() {
-		return ""
-	}
-	return fmt.Sprintf("a consumer has leased it until %s: it settles the task by then, or that counts as a failed run",
+	return when(f.isLeased(), "a consumer has leased it until %s: it settles the task by then, or that counts as a failed run",
 		moment(f.Task.ActionTime))
 }
 
@@ -229,10 +199,8 @@ func failedBefore(f *Facts) string {
 
 func timeToCome(f *Facts) string {
 	t := &f.Task
-	if f.Unread != nil || f.isDue() || t.Attempts > 0 || f.isLeased() {
-		return ""
-	}
-	return fmt.Sprintf("its time has not come: it is due at %s, in %s", moment(t.ActionTime), t.ActionTime.Sub(f.Now).Round(time.Second))
+	return when(f.Unread == nil && !f.isDue() && t.Attempts == 0 && !f.isLeased(),
+		"its time has not come: it is due at %s, in %s", moment(t.ActionTime), t.ActionTime.Sub(f.Now).Round(time.Second))
 }
 
 func running(f *Facts) string {
@@ -261,24 +229,16 @@ func outcomeWaits(f *Facts) string {
 }
 
 func runsAlone(f *Facts) string {
-	if f.Queue.Seen.State != queue.Alone {
-		return ""
-	}
-	return "its last starts had no end, so it may end the process: it runs alone and waits for its turn"
+	return when(f.Queue.Seen.State == queue.Alone,
+		"its last starts had no end, so it may end the process: it runs alone and waits for its turn")
 }
 
 func isBeingChanged(f *Facts) string {
-	if f.Queue.Seen.State != queue.Held {
-		return ""
-	}
-	return "a request is changing it now"
+	return when(f.Queue.Seen.State == queue.Held, "a request is changing it now")
 }
 
 func isBeingChecked(f *Facts) string {
-	if f.Queue.Seen.State != queue.Checking {
-		return ""
-	}
-	return fmt.Sprintf("its row is being read again before it starts, for %s", f.ago(f.Queue.Seen.Since))
+	return when(f.Queue.Seen.State == queue.Checking, "its row is being read again before it starts, for %s", f.ago(f.Queue.Seen.Since))
 }
 
 func waitsForWorker(f *Facts) string {
@@ -305,19 +265,14 @@ func waitsForWorker(f *Facts) string {
 }
 
 func startsSoon(f *Facts) string {
-	if f.Queue.Seen.State != queue.Waiting || f.isDue() || f.isLeased() {
-		return ""
-	}
-	return fmt.Sprintf("it waits in memory on node %s for its millisecond", f.Node)
+	return when(f.Queue.Seen.State == queue.Waiting && !f.isDue() && !f.isLeased(),
+		"it waits in memory on node %s for its millisecond", f.Node)
 }
 
 func queueFull(f *Facts) string {
 	q := f.Queue
-	if q.Seen.State != queue.Absent || q.Capacity == 0 || q.Size < q.Capacity || !f.isDue() {
-		return ""
-	}
-	return fmt.Sprintf("the queue of %s on node %s is full (%d of %d): it is taken in when there is room", f.typeName(), f.Node, q.Size,
-		q.Capacity)
+	return when(q.Seen.State == queue.Absent && q.Capacity > 0 && q.Size >= q.Capacity && f.isDue(),
+		"the queue of %s on node %s is full (%d of %d): it is taken in when there is room", f.typeName(), f.Node, q.Size, q.Capacity)
 }
 
 func inSlot(f *Facts) string {
