@@ -11,9 +11,7 @@ type auditBody struct {
 	Actor, Action, From, To string
 	Actions                 []string
 	Entries                 []auditRow
-	Next                    string
-	First                   bool
-	Start                   string
+	pager
 }
 
 type auditRow struct {
@@ -27,27 +25,22 @@ func (c *Console) audit(r *http.Request) (*page, error) {
 	f := formOf(r)
 	from, to := f.time("from"), f.time("to")
 	b := &auditBody{Actor: f.text("actor"), Action: f.text("action"), From: forInput(from), To: forInput(to), Actions: auditActions,
-		First: f.text("cursor") == ""}
+		pager: pager{First: f.text("cursor") == ""}}
 	p := &page{Name: "audit", Title: "Audit", Body: b}
 	if f.err != nil {
-		p.Status, p.Wrong = c.explain(r, f.err)
-		return p, nil
+		return p, f.err
 	}
 	shown, err := c.center.Audit(r.Context(), api.Audit{Actor: b.Actor, Action: b.Action, From: from, To: to, Limit: rowsPerPage,
 		Cursor: f.text("cursor")})
 	if err != nil {
-		p.Status, p.Wrong = c.explain(r, err)
-		return p, nil
+		return p, err
 	}
 	for _, e := range shown.Entries {
 		b.Entries = append(b.Entries, auditRow{e, c.targetLink(e)})
 	}
-	at := func(cursor string) string {
+	b.link(func(cursor string) string {
 		return "/console/audit" + query("actor", b.Actor, "action", b.Action, "from", b.From, "to", b.To, "cursor", cursor)
-	}
-	if b.Start = at(""); shown.NextCursor != "" {
-		b.Next = at(shown.NextCursor)
-	}
+	}, shown.NextCursor)
 	return p, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,12 +45,7 @@ type serverRow struct {
 	Faults []string
 }
 
-func (c *Console) cluster(r *http.Request) (*page, error) {
-	b, err := c.clusterBody(r.Context())
-	return &page{Name: "cluster", Title: "Cluster", Topic: "cluster", Body: b}, err
-}
-
-func (c *Console) clusterBody(ctx context.Context) (*clusterBody, error) {
+func (c *Console) clusterBody(ctx context.Context, _ string) (any, error) {
 	cluster, err := c.cfg.Status.Cluster(ctx)
 	if err != nil {
 		return nil, err

@@ -100,10 +100,10 @@ func New(cfg Config) *Console {
 
 // routes is every page and every act. A POST is an act; what destroys has a GET of the same path, which asks.
 func (c *Console) routes() {
-	c.page("GET  /console/{$}", c.overview)
+	c.page("GET  /console/{$}", c.showLive("overview"))
 	c.page("GET  /console/forecast", c.forecast)
 	c.page("GET  /console/types", c.types)
-	c.page("GET  /console/types/{name}", c.bizType)
+	c.page("GET  /console/types/{name}", c.showLive("type"))
 	c.page("POST /console/types/{name}/pause", c.pause)
 	c.page("POST /console/types/{name}/resume", c.resume)
 	c.page("POST /console/types/{name}/retry", c.retry)
@@ -119,11 +119,11 @@ func (c *Console) routes() {
 	c.page("POST /console/dead/redrive", c.changeDead)
 	c.page("GET  /console/dead/discard", c.askDead)
 	c.page("POST /console/dead/discard", c.changeDead)
-	c.page("GET  /console/operations", c.operations)
+	c.page("GET  /console/operations", c.showLive("operations"))
 	c.page("POST /console/operations/{id}/stop", c.stop)
 	c.page("GET  /console/operations/{id}/undo", c.askUndo)
 	c.page("POST /console/operations/{id}/undo", c.undo)
-	c.page("GET  /console/cluster", c.cluster)
+	c.page("GET  /console/cluster", c.showLive("cluster"))
 	c.page("GET  /console/audit", c.audit)
 
 	c.open("GET  /console/login", c.loginPage)

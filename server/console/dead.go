@@ -22,12 +22,10 @@ type deadBody struct {
 	GroupCount, GroupTasks       int
 	Partial                      bool
 	Tasks                        []api.Task
-	Next                         string
-	First                        bool
-	Start                        string
-	Filtered                     bool
-	Rate                         string
-	exact                        api.ListDead // the filter, to the millisecond
+	pager
+	Filtered bool
+	Rate     string
+	exact    api.ListDead // the filter, to the millisecond
 }
 
 // ExactSince is Since to the millisecond.
@@ -65,8 +63,7 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	p := &page{Name: "dead", Title: "Dead letters", Body: &b}
 	wrong := func(err error) (*page, error) {
 		b.First, b.Filtered = b.Groups != nil, false // what is not known is not said to be none
-		p.Status, p.Wrong = c.explain(r, err)
-		return p, nil
+		return p, err
 	}
 	if f.err != nil {
 		return wrong(f.err)
@@ -87,11 +84,8 @@ func (c *Console) dead(r *http.Request) (*page, error) {
 	if err != nil {
 		return wrong(err)
 	}
-	b.Start = deadPath(b.exact)
-	if b.Tasks = shown.Tasks; shown.NextCursor != "" {
-		ask.Cursor = shown.NextCursor
-		b.Next = deadPath(ask)
-	}
+	b.Tasks = shown.Tasks
+	b.link(func(cursor string) string { ask.Cursor = cursor; return deadPath(ask) }, shown.NextCursor)
 	return p, nil
 }
 

@@ -58,16 +58,13 @@ func (c *Console) forecast(r *http.Request) (*page, error) {
 		b.Spans = append(slices.Clone(spans), spanChoice{b.Span, b.Span})
 	}
 	if f.err != nil {
-		p.Status, p.Wrong = c.explain(r, f.err)
-		return p, nil
+		return p, f.err
 	}
 	got, err := c.center.Forecast(r.Context(), ask)
-	if err != nil {
-		p.Status, p.Wrong = c.explain(r, err)
-		return p, nil
+	if err == nil {
+		b.show(got, ask)
 	}
-	b.show(got, ask)
-	return p, nil
+	return p, err
 }
 
 func (b *forecastBody) show(f api.Forecast, ask api.AskForecast) {

@@ -2,12 +2,14 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -26,12 +28,32 @@ type snapshot struct {
 	tag  string // the ETag
 }
 
-// liveParts are the parts of the pages that change. The template PAGE-PART makes the inner HTML of the element live-PART.
-var liveParts = map[string][]string{
-	"overview":   {"verdict", "faults", "tiles", "late", "work", "types"},
-	"type":       {"load", "parts"},
-	"operations": {"list"},
-	"cluster":    {"faults", "nodes", "servers", "changes"},
+// livePage is a page of which parts change while somebody looks.
+type livePage struct {
+	title string            // of a page that is not about one thing of several
+	parts []string          // the template PAGE-PART makes the inner HTML of the element live-PART
+	did   map[string]string // what was done, in words
+	body  func(c *Console, ctx context.Context, of string) (any, error)
+}
+
+var livePages = map[string]livePage{
+	"overview": {"Overview", []string{"verdict", "faults", "tiles", "late", "work", "types"}, nil, (*Console).overviewBody},
+	"type": {"", []string{"load", "parts"}, didType,
+		func(c *Console, ctx context.Context, name string) (any, error) { return c.typeBody(ctx, name) }},
+	"operations": {"Operations", []string{"list"}, didOperation, (*Console).operationsBody},
+	"cluster":    {"Cluster", []string{"faults", "nodes", "servers", "changes"}, nil, (*Console).clusterBody},
+}
+
+// showLive answers with a whole live page. One that is about a business type has its name in the path.
+func (c *Console) showLive(name string) handler {
+	return func(r *http.Request) (*page, error) {
+		l, of := livePages[name], r.PathValue("name")
+		body, err := l.body(c, r.Context(), of)
+		if err != nil {
+			return nil, err
+		}
+		return &page{Name: name, Title: cmp.Or(of, l.title), Topic: path.Join(name, of), Body: body, Did: l.did[r.URL.Query().Get("did")]}, nil
+	}
 }
 
 // live answers with the live parts of a page. An open page asks again and again; while nothing has changed the answer is 304.
@@ -41,7 +63,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := r.URL.Query().Get("topic")
-	if kind, of, _ := strings.Cut(name, "/"); liveParts[kind] == nil || (kind == "type") != (of != "") {
+	if kind, of, _ := strings.Cut(name, "/"); livePages[kind].body == nil || (kind == "type") != (of != "") {
 		http.Error(w, "there is no such topic", http.StatusNotFound)
 		return
 	} else if _, ok := c.center.Types().ByName(of); of != "" && !ok {
@@ -75,12 +97,13 @@ func (c *Console) snapshot(ctx context.Context, name string) (*snapshot, error) 
 	if s := c.snapshots.last[name]; s != nil {
 		return s, nil
 	}
-	body, template, err := c.topic(ctx, name)
+	template, of, _ := strings.Cut(name, "/")
+	body, err := livePages[template].body(c, ctx, of)
 	if err != nil {
 		return nil, err
 	}
 	parts := make(map[string]string)
-	for _, part := range liveParts[template] {
+	for _, part := range livePages[template].parts {
 		var out bytes.Buffer
 		if err := templates[template].ExecuteTemplate(&out, template+"-"+part, body); err != nil {
 			return nil, err
@@ -95,22 +118,4 @@ func (c *Console) snapshot(ctx context.Context, name string) (*snapshot, error) 
 	s := &snapshot{at: now, text: text, tag: `"` + hex.EncodeToString(sum[:12]) + `"`}
 	c.snapshots.last[name] = s
 	return s, nil
-}
-
-// topic makes the body of the page that a topic is about.
-func (c *Console) topic(ctx context.Context, name string) (body any, template string, err error) {
-	kind, of, _ := strings.Cut(name, "/")
-	switch kind {
-	case "overview":
-		body, err = c.overviewBody(ctx)
-	case "type":
-		body, err = c.typeBody(ctx, of)
-	case "operations":
-		body, err = c.operationsBody(ctx)
-	case "cluster":
-		body, err = c.clusterBody(ctx)
-	default:
-		err = errNoPage
-	}
-	return body, kind, err
 }

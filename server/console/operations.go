@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,11 +25,6 @@ type operationRow struct {
 // operationsMost is how many operations the page lists.
 const operationsMost = 50
 
-func (c *Console) operations(r *http.Request) (*page, error) {
-	b, err := c.operationsBody(r.Context())
-	return &page{Name: "operations", Title: "Operations", Topic: "operations", Body: b, Did: didOperation[r.URL.Query().Get("did")]}, err
-}
-
 // didOperation says what was done to an operation.
 var didOperation = map[string]string{
 	"redrive": "The redrive has started.",
@@ -40,7 +36,7 @@ var didOperation = map[string]string{
 	"undone":  "The operation is taken back already. Nothing was done.",
 }
 
-func (c *Console) operationsBody(ctx context.Context) (*operationsBody, error) {
+func (c *Console) operationsBody(ctx context.Context, _ string) (any, error) {
 	list, err := c.center.Operations(ctx, operationsMost)
 	if err != nil {
 		return nil, err
@@ -100,13 +96,14 @@ func (c *Console) changeOperation(r *http.Request, did string,
 	}
 	c.acts.Lock()
 	defer c.acts.Unlock()
-	if before, err := c.isDone(r.Context(), of, did); before != "" || err != nil {
-		return see("/console/operations?did=" + before), err
+	before, err := c.isDone(r.Context(), of, did)
+	if err == nil && before == "" {
+		_, err = change(r.Context(), of)
 	}
-	if _, err := change(r.Context(), of); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return see("/console/operations?did=" + did), nil
+	return see("/console/operations?did=" + cmp.Or(before, did)), nil
 }
 
 // isDone returns a key of didOperation if there is nothing left to stop or to take back; "" if there is.

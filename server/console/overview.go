@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"time"
 )
 
@@ -24,12 +23,7 @@ type tile struct{ Name, Value, Note string }
 // topTypes is how many business types the overview lists.
 const topTypes = 12
 
-func (c *Console) overview(r *http.Request) (*page, error) {
-	body, err := c.overviewBody(r.Context())
-	return &page{Name: "overview", Title: "Overview", Topic: "overview", Body: body}, err
-}
-
-func (c *Console) overviewBody(ctx context.Context) (*overviewBody, error) {
+func (c *Console) overviewBody(ctx context.Context, _ string) (any, error) {
 	p, err := c.look(ctx)
 	if err != nil {
 		return nil, err

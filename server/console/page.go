@@ -53,6 +53,7 @@ const handleFor = 20 * time.Second
 // maxForm bounds what a form may send, in bytes.
 const maxForm = 64 << 10
 
+// handler makes a page. One with an error shows what went wrong.
 type handler func(r *http.Request) (*page, error)
 
 // handle registers a handler; the spaces of its pattern are for the reader.
@@ -74,8 +75,11 @@ func (c *Console) open(pattern string, h handler) {
 		if err == nil {
 			p, err = h(r.WithContext(ctx))
 		}
-		if err != nil {
+		switch {
+		case err != nil && p == nil:
 			p = c.failure(r, err)
+		case err != nil:
+			p.Status, p.Wrong = c.explain(r, err)
 		}
 		c.render(w, r, p)
 	}))

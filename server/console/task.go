@@ -227,13 +227,8 @@ func (c *Console) change(r *http.Request, did string,
 		entry, err = act(r.Context(), jobID, f, ifMatch)
 	}
 	if err != nil {
-		status, text := c.explain(r, err)
-		p, unread := c.taskPage(r.Context(), jobID)
-		if unread != nil {
-			return nil, err
-		}
-		p.Status, p.Wrong = status, text
-		return p, nil
+		p, _ := c.taskPage(r.Context(), jobID)
+		return p, err
 	}
 	if entry.Action != "" {
 		entry.Actor, entry.Target, entry.Count = intake.ByConsole, strconv.FormatUint(jobID, 10), 1

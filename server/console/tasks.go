@@ -26,9 +26,20 @@ type tasksBody struct {
 
 	Tasks []api.Task
 	Words string // what is listed
-	Next  string // link to the next page; empty: there is none
-	First bool
-	Start string // link to the first page
+	pager
+}
+
+// pager is the links from a page of a list to others.
+type pager struct {
+	First       bool
+	Start, Next string // the first page and the next one; empty: there is none
+}
+
+// link makes the links; at is the address of the page behind a cursor.
+func (p *pager) link(at func(cursor string) string, next string) {
+	if p.Start = at(""); next != "" {
+		p.Next = at(next)
+	}
 }
 
 // namesMost is how many names of business types a field offers.
@@ -52,7 +63,7 @@ func (c *Console) tasks(r *http.Request) (*page, error) {
 	f := formOf(r)
 	b := &tasksBody{JobID: f.text("job_id"), BizID: f.exact("biz_id"), BizType: f.text("biz_type"), DedupKey: f.exact("dedup_key"),
 		Status:   f.text("status"),
-		Statuses: statuses, TypeNames: c.typeNames(), First: f.text("cursor") == ""}
+		Statuses: statuses, TypeNames: c.typeNames(), pager: pager{First: f.text("cursor") == ""}}
 	from, to := f.time("from"), f.time("to")
 	b.From, b.To = forInput(from), forInput(to)
 	p := &page{Name: "tasks", Title: "Tasks", Body: b}
@@ -153,11 +164,8 @@ func (c *Console) walk(ctx context.Context, f *form, b *tasksBody, from, to time
 }
 
 func (b *tasksBody) next(cursor string) {
-	at := func(cursor string) string {
+	b.link(func(cursor string) string {
 		return "/console/tasks" + query("biz_id", b.BizID, "biz_type", b.BizType, "status", b.Status, "from", b.From, "to", b.To, "cursor",
 			cursor)
-	}
-	if b.Start = at(""); cursor != "" {
-		b.Next = at(cursor)
-	}
+	}, cursor)
 }

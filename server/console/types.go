@@ -138,14 +138,6 @@ var partWords = map[string]string{
 	"start": "until the processor was called",
 }
 
-func (c *Console) bizType(r *http.Request) (*page, error) {
-	b, err := c.typeBody(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return nil, err
-	}
-	return &page{Name: "type", Title: b.Name, Topic: "type/" + b.Name, Body: b, Did: didType[r.URL.Query().Get("did")]}, nil
-}
-
 // didType says what was done to a business type.
 var didType = map[string]string{
 	"pause":  "The type is paused. Its tasks stay pending, and submits are taken. All nodes follow within two seconds.",
@@ -316,11 +308,9 @@ func typePath(name string) string { return "/console/types/" + url.PathEscape(na
 
 // typeWrong is the page of a business type with what went wrong.
 func (c *Console) typeWrong(r *http.Request, err error) (*page, error) {
-	p, unread := c.bizType(r)
-	if unread != nil {
-		return nil, err
+	p, unread := c.showLive("type")(r)
+	if unread == nil {
+		p.Did = ""
 	}
-	p.Did = ""
-	p.Status, p.Wrong = c.explain(r, err)
-	return p, nil
+	return p, err
 }
