@@ -60,56 +60,46 @@ type Constructor func(b task.BizType, settings any) (Processor, error)
 // RetryAfter answers a failed run that shall be tried again after d instead of
 // after the back-off. It counts as a failed run.
 func RetryAfter(d time.Duration, cause error) error {
-	return &retryAfterError{after: d, cause: cause}
+	if cause == nil {
+		return &retryAfterError{verdict{text: "retry after " + d.String(), after: d}}
+	}
+	return &retryAfterError{verdict{cause.Error(), d, cause}}
 }
 
 // NoAttempt answers that the task was not tried at all, for a reason that is this
 // machine's own (no descriptor was free, say): it runs again after d, and no attempt
 // is counted.
-func NoAttempt(d time.Duration, cause error) error { return &noAttemptError{d, cause} }
+func NoAttempt(d time.Duration, cause error) error {
+	return &noAttemptError{newVerdict("not tried", d, cause)}
+}
 
 // Discard answers that the task is not wanted any more: it becomes cancelled,
 // with the reason as its last error, and never runs again.
-func Discard(reason error) error { return &discardError{reason: reason} }
+func Discard(reason error) error { return &discardError{newVerdict("discarded", 0, reason)} }
 
-type retryAfterError struct {
+type (
+	retryAfterError struct{ verdict }
+	noAttemptError  struct{ verdict }
+	discardError    struct{ verdict }
+)
+
+// verdict is what these errors have in common.
+type verdict struct {
+	text  string
 	after time.Duration
 	cause error
 }
 
-func (e *retryAfterError) Error() string {
-	if e.cause == nil {
-		return "retry after " + e.after.String()
+func newVerdict(text string, after time.Duration, cause error) verdict {
+	if cause != nil {
+		text += ": " + cause.Error()
 	}
-	return e.cause.Error()
+	return verdict{text, after, cause}
 }
 
-func (e *retryAfterError) Unwrap() error { return e.cause }
+func (v *verdict) Error() string { return v.text }
 
-type noAttemptError struct {
-	after time.Duration
-	cause error
-}
-
-func (e *noAttemptError) Error() string {
-	if e.cause == nil {
-		return "not tried"
-	}
-	return "not tried: " + e.cause.Error()
-}
-
-func (e *noAttemptError) Unwrap() error { return e.cause }
-
-type discardError struct{ reason error }
-
-func (e *discardError) Error() string {
-	if e.reason == nil {
-		return "discarded"
-	}
-	return "discarded: " + e.reason.Error()
-}
-
-func (e *discardError) Unwrap() error { return e.reason }
+func (v *verdict) Unwrap() error { return v.cause }
 
 // RetryPause returns the pause that err asks for, and reports whether it asks for one.
 func RetryPause(err error) (time.Duration, bool) {

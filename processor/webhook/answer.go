@@ -33,33 +33,37 @@ func (w *Processor) verdict(resp *http.Response) error {
 		drain(resp.Body, bodySize)
 		return nil
 	}
-	failed := errors.New(w.describe(resp))
-	switch code {
-	case http.StatusGone:
+	pause, _ := retryAfter(resp.Header.Get("Retry-After"), time.Now(), w.longest)
+	return w.refusal(code, w.said(resp), pause)
+}
+
+// refusal is the error of a run that the receiver has refused, with what it said: "POST host: 404 Not Found: no such order".
+func (w *Processor) refusal(status int, said string, pause time.Duration) error {
+	text := w.target + ": " + strings.TrimSpace(strconv.Itoa(status)+" "+http.StatusText(status))
+	if said != "" {
+		text += ": " + said
+	}
+	failed := errors.New(text)
+	switch {
+	case status == http.StatusGone:
 		return processor.Discard(failed)
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if pause, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now(), w.longest); ok {
-			return processor.RetryAfter(pause, failed)
-		}
+	case pause > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable):
+		return processor.RetryAfter(min(pause, w.longest), failed)
 	}
 	return failed
 }
 
-// describe says what a refusal said: "POST host: 404 Not Found: no such order".
-func (w *Processor) describe(resp *http.Response) string {
-	code := resp.StatusCode
-	parts := []string{w.target, strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))}
-	if code == http.StatusSwitchingProtocols {
-		return strings.Join(parts, ": ") // what follows is no body
+// said is what a refusal said.
+func (w *Processor) said(resp *http.Response) string {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return "" // what follows is no body
 	}
 	excerpt, _ := io.ReadAll(io.LimitReader(resp.Body, excerptSize)) // what came is enough
 	drain(resp.Body, bodySize-excerptSize)
-	if code >= 300 && code <= 399 {
-		parts = append(parts, "redirects are not followed")
-	} else if said := w.shown(string(excerpt)); said != "" {
-		parts = append(parts, said)
+	if resp.StatusCode >= 300 && resp.StatusCode <= 399 {
+		return "redirects are not followed"
 	}
-	return strings.Join(parts, ": ")
+	return w.shown(string(excerpt))
 }
 
 // drain reads an answer to its end, up to most bytes. The connection of an

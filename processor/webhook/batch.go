@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
-	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -162,18 +161,7 @@ func (w *Processor) resultOf(r *result) error {
 	if r.Status >= 200 && r.Status <= 299 {
 		return nil
 	}
-	parts := []string{w.target, strings.TrimSpace(strconv.Itoa(r.Status) + " " + http.StatusText(r.Status))}
-	if said := w.shown(r.Error); said != "" {
-		parts = append(parts, said)
-	}
-	failed := errors.New(strings.Join(parts, ": "))
-	switch {
-	case r.Status == http.StatusGone:
-		return processor.Discard(failed)
-	case r.RetryAfter > 0 && (r.Status == http.StatusTooManyRequests || r.Status == http.StatusServiceUnavailable):
-		return processor.RetryAfter(min(time.Duration(r.RetryAfter), w.longest), failed)
-	}
-	return failed
+	return w.refusal(r.Status, w.shown(r.Error), time.Duration(r.RetryAfter))
 }
 
 // pause is a retry_after: seconds, or a text like 10s. Anything else is none.
