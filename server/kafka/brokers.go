@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/timeoutcenter/toc/internal/tlsclient"
+	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // pingTimeout bounds one question whether a broker answers.
@@ -14,15 +15,9 @@ const pingTimeout = 4 * time.Second
 // watchBrokers asks now and then whether a broker answers: the client tries again in silence, and a topic whose brokers are away
 // would look like one without records.
 func (r *Reader) watchBrokers(ctx context.Context) {
-	tick := time.NewTicker(endsInterval)
-	defer tick.Stop()
-	for {
+	r.ping(ctx)
+	for wait.For(ctx, endsInterval) == nil {
 		r.ping(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

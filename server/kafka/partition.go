@@ -109,7 +109,7 @@ func (p *partition) add(topic topicID, records []*kgo.Record, end int64) {
 		p.next = records[0].Offset
 	}
 	p.mu.Unlock()
-	p.poke()
+	p.wake.Set()
 }
 
 // addSkipped takes a record that stands for a batch that was skipped.
@@ -121,10 +121,8 @@ func (p *partition) addSkipped(r *kgo.Record, refusal error) {
 		p.next = r.Offset
 	}
 	p.mu.Unlock()
-	p.poke()
+	p.wake.Set()
 }
-
-func (p *partition) poke() { p.wake.Set() }
 
 // lag is how many records are not settled.
 func (p *partition) lag() int64 {

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/timeoutcenter/toc/api"
+	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor/kafka"
 	"github.com/timeoutcenter/toc/task"
 )
@@ -76,12 +77,12 @@ type Reader struct {
 	away    atomic.Pointer[error] // why no broker answers; nil: one does
 	unread  failing               // fetches
 	session session
-	anew    atomic.Bool // the topic was deleted, and its client leaves
+	anew    atomic.Bool    // the topic was deleted, and its client leaves
+	telling rate.Sometimes // of troubles that may come with each record
 
 	mu         sync.Mutex
 	partitions map[int32]*partition
-	settled    int       // since the last commit
-	told       time.Time // when a record that waits was logged
+	settled    int // since the last commit
 
 	refusedLogged time.Time // when a refused record was logged
 	unlogged      int       // refused records since then
@@ -92,7 +93,8 @@ type Reader struct {
 func New(cfg Config) (*Reader, error) {
 	cfg.Observer = cmp.Or[Observer](cfg.Observer, noObserver{})
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	r := &Reader{cfg: cfg, partitions: make(map[int32]*partition), limiter: rate.NewLimiter(rate.Inf, 0)}
+	r := &Reader{cfg: cfg, partitions: make(map[int32]*partition), limiter: rate.NewLimiter(rate.Inf, 0),
+		telling: rate.Sometimes{Interval: tellInterval}}
 	if cfg.Rate > 0 {
 		r.limiter = rate.NewLimiter(rate.Limit(cfg.Rate), max(1, cfg.Rate/10))
 	}
@@ -188,10 +190,7 @@ func (r *Reader) runClient(ctx context.Context) (err error) {
 			}
 			id := ids.of(t, r.cfg.Cluster.Name)
 			t.EachPartition(func(f kgo.FetchPartition) {
-				r.mu.Lock()
-				p := r.partitions[f.Partition]
-				r.mu.Unlock()
-				if p != nil {
+				if p := r.partition(f.Partition); p != nil {
 					p.add(id, f.Records, f.HighWatermark)
 				}
 			})
@@ -201,6 +200,13 @@ func (r *Reader) runClient(ctx context.Context) (err error) {
 	ends.Wait()
 	r.client.CloseAllowingRebalance() // calls revoked
 	return nil
+}
+
+// partition is one that this node has; nil: it has not.
+func (r *Reader) partition(number int32) *partition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.partitions[number]
 }
 
 func (r *Reader) assigned(_ context.Context, _ *kgo.Client, of map[string][]int32) {
@@ -262,7 +268,7 @@ func (r *Reader) mark(ctx context.Context, last *kgo.Record, n int) {
 }
 
 // admit reports how long a record must wait for the rate, and counts it if it need not.
-func (r *Reader) admit(e *entry, now time.Time) (wait time.Duration) {
+func (r *Reader) admit(e *entry, now time.Time) (pause time.Duration) {
 	limited := r.cfg.Rate > 0 && e.refusal == nil && !e.allowed && !e.request.cancel
 	if !limited || r.cfg.SlowAfter > 0 && e.request.at.Sub(now) <= r.cfg.SlowAfter || r.limiter.AllowN(now, 1) {
 		e.allowed = true
@@ -397,9 +403,7 @@ func (r *Reader) flushRefused() {
 // skip refuses a batch that is too large to be decompressed, as one record, and lets the client go on behind it. No rebalance is
 // under way.
 func (r *Reader) skip(bomb *kgo.ErrDecompressTooLarge) {
-	r.mu.Lock()
-	p := r.partitions[bomb.Partition]
-	r.mu.Unlock()
+	p := r.partition(bomb.Partition)
 	if p == nil {
 		return
 	}
@@ -447,13 +451,8 @@ func (r *Reader) waits(record *kgo.Record, err error) {
 
 // Logs a trouble that may come with each record, once in tellInterval at most.
 func (r *Reader) tell(what string, args ...any) {
-	r.mu.Lock()
-	now := time.Now()
-	due := now.Sub(r.told) >= tellInterval
-	if due {
-		r.told = now
-	}
-	r.mu.Unlock()
+	due := false
+	r.telling.Do(func() { due = true })
 	if due {
 		r.cfg.Logger.Warn(what, append([]any{"intake", r.cfg.Name, "topic", r.cfg.Topic}, args...)...)
 	}
@@ -462,14 +461,7 @@ func (r *Reader) tell(what string, args ...any) {
 // watchEnds keeps the ends of partitions up to date: a paused partition gets no records, which would carry its end. It also
 // logs the refused records of the last seconds.
 func (r *Reader) watchEnds(ctx context.Context) {
-	tick := time.NewTicker(endsInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for wait.For(ctx, endsInterval) == nil {
 		r.flushRefused()
 		ask := kmsg.NewPtrListOffsetsRequest()
 		ask.ReplicaID = -1
@@ -492,10 +484,7 @@ func (r *Reader) watchEnds(ctx context.Context) {
 		}
 		for _, t := range answer.Topics {
 			for _, a := range t.Partitions {
-				r.mu.Lock()
-				p := r.partitions[a.Partition]
-				r.mu.Unlock()
-				if p != nil && a.ErrorCode == 0 {
+				if p := r.partition(a.Partition); p != nil && a.ErrorCode == 0 {
 					p.setEnd(a.Offset)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -157,31 +158,29 @@ const (
 
 // failure is the record of the failure topic.
 func failure(r *kgo.Record, topic string, refusal error) *kgo.Record {
-	var wrong *task.FieldError
-	field := ""
-	if errors.As(refusal, &wrong) {
-		field = wrong.Field
-	} else {
-		field = "dedup_key" // the key's task is in a state that does not allow it
+	field, message := "dedup_key", refusal.Error() // the key's task is in a state that does not allow it
+	if wrong, is := errors.AsType[*task.FieldError](refusal); is {
+		field, message = wrong.Field, wrong.Message
 	}
-	headers := append([]kgo.RecordHeader(nil), r.Headers...)
-	for _, h := range [][2]string{
-		{headerErrorField, field}, {headerError, message(refusal)},
-		{headerTopic, r.Topic}, {headerPartition, strconv.Itoa(int(r.Partition))}, {headerOffset, strconv.FormatInt(r.Offset, 10)},
-	} {
-		headers = append(headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
-	}
+	headers := withHeaders(r.Headers, headerErrorField, field, headerError, message, headerTopic, r.Topic,
+		headerPartition, strconv.Itoa(int(r.Partition)), headerOffset, strconv.FormatInt(r.Offset, 10))
 	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: headers, Timestamp: r.Timestamp}
+}
+
+// withHeaders adds names and values, which take turns, to a copy of headers.
+func withHeaders(headers []kgo.RecordHeader, namesAndValues ...string) []kgo.RecordHeader {
+	headers = slices.Clone(headers)
+	for pair := range slices.Chunk(namesAndValues, 2) {
+		headers = append(headers, kgo.RecordHeader{Key: pair[0], Value: []byte(pair[1])})
+	}
+	return headers
 }
 
 // withoutValue is a record of the failure topic that is too large for it: it has its place, and the size and the SHA-256 of the
 // value, but no value and nothing else of the sender's own.
 func withoutValue(r, whole *kgo.Record) *kgo.Record {
 	sum := sha256.Sum256(r.Value)
-	headers := append([]kgo.RecordHeader(nil), whole.Headers[len(r.Headers):]...)
-	for _, h := range [][2]string{{headerSize, strconv.Itoa(len(r.Value))}, {headerSum, hex.EncodeToString(sum[:])}} {
-		headers = append(headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
-	}
+	headers := withHeaders(whole.Headers[len(r.Headers):], headerSize, strconv.Itoa(len(r.Value)), headerSum, hex.EncodeToString(sum[:]))
 	key := r.Key
 	if len(key) > maxKey {
 		key = nil
@@ -191,11 +190,3 @@ func withoutValue(r, whole *kgo.Record) *kgo.Record {
 
 // maxKey is the length of a key that is kept in any case, in bytes.
 const maxKey = 1 << 10
-
-func message(refusal error) string {
-	var wrong *task.FieldError
-	if errors.As(refusal, &wrong) {
-		return wrong.Message
-	}
-	return refusal.Error()
-}
