@@ -7,9 +7,8 @@ import (
 	"github.com/timeoutcenter/toc/sharding"
 )
 
-// missingTables are the numbers of the task tables that a database should have
-// and has not.
-func missingTables(ctx context.Context, dialect Dialect, layout sharding.Layout, db *sql.DB) ([]int, error) {
+// tables are the names of the tables that a database has.
+func tables(ctx context.Context, dialect Dialect, db *sql.DB) (map[string]bool, error) {
 	query := "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()"
 	if dialect == SQLite {
 		query = "SELECT name FROM sqlite_master WHERE type = 'table'"
@@ -19,7 +18,7 @@ func missingTables(ctx context.Context, dialect Dialect, layout sharding.Layout,
 		return nil, err
 	}
 	defer rows.Close()
-	there := make(map[string]bool, layout.TablesPerDatabase)
+	there := make(map[string]bool)
 	for rows.Next() {
 		var name string
 		if err := rows.Scan(&name); err != nil {
@@ -27,13 +26,19 @@ func missingTables(ctx context.Context, dialect Dialect, layout sharding.Layout,
 		}
 		there[name] = true
 	}
-	var missing []int
+	return there, rows.Err()
+}
+
+// missingTables are the numbers of the task tables that a database should have
+// and has not.
+func missingTables(ctx context.Context, dialect Dialect, layout sharding.Layout, db *sql.DB) (missing []int, err error) {
+	there, err := tables(ctx, dialect, db)
 	for table := range layout.TablesPerDatabase {
-		if !there[sharding.TableName(table)] {
+		if err == nil && !there[sharding.TableName(table)] {
 			missing = append(missing, table)
 		}
 	}
-	return missing, rows.Err()
+	return missing, err
 }
 
 // replaceLost makes the task tables that somebody dropped: all steps in order,

@@ -2,7 +2,6 @@ package migrations
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -121,15 +120,18 @@ func inspect(ctx context.Context, dialect Dialect, d Database) (schema, error) {
 		}
 	}
 	db := d.DB
-	if there, err := exists(ctx, dialect, db, versionTable); err != nil {
+	there, err := tables(ctx, dialect, db)
+	if err != nil {
 		return s, err
-	} else if there {
+	}
+	if there[versionTable] {
 		query := "SELECT COALESCE(MAX(version_id), 0) FROM " + versionTable + " WHERE is_applied"
 		if err := db.QueryRowContext(ctx, query).Scan(&s.version); err != nil {
 			return s, err
 		}
 	}
-	if there, err := exists(ctx, dialect, db, metaTable); err != nil || !there {
+	// Another process may have made both since: a look from before the version would miss the description.
+	if there, err = tables(ctx, dialect, db); err != nil || !there[metaTable] {
 		return s, err
 	}
 	rows, err := db.QueryContext(ctx, "SELECT name, value FROM "+metaTable)
@@ -145,13 +147,4 @@ func inspect(ctx context.Context, dialect Dialect, d Database) (schema, error) {
 		s.meta[name] = value
 	}
 	return s, rows.Err()
-}
-
-func exists(ctx context.Context, dialect Dialect, db *sql.DB, table string) (there bool, err error) {
-	query := "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?)"
-	if dialect == SQLite {
-		query = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?)"
-	}
-	err = db.QueryRowContext(ctx, query, table).Scan(&there)
-	return there, err
 }

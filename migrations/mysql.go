@@ -117,8 +117,8 @@ func lock(ctx context.Context, d Database, log *slog.Logger) (unlock func(), err
 // CREATE of its table, which MySQL commits at once, and the first row. goose
 // refuses such a table for ever ("missing zero version").
 func dropEmptyVersionTable(ctx context.Context, db *sql.DB) error {
-	there, err := exists(ctx, MySQL, db, versionTable)
-	if err != nil || !there {
+	there, err := tables(ctx, MySQL, db)
+	if err != nil || !there[versionTable] {
 		return err
 	}
 	var used bool

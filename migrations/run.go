@@ -101,11 +101,7 @@ func (r *run) provider(ctx context.Context) (*goose.Provider, error) {
 	}
 	var migrations []*goose.Migration
 	for i, s := range steps {
-		body, err := r.body(i, v)
-		if err != nil {
-			return nil, err
-		}
-		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: body}, nil))
+		migrations = append(migrations, goose.NewGoMigration(s.number, &goose.GoFunc{RunTx: r.body(i, v)}, nil))
 	}
 	dialect := goose.DialectMySQL
 	if r.Dialect == SQLite {
@@ -129,32 +125,42 @@ func (r *run) vars(ctx context.Context) (v vars, err error) {
 
 // body is the function that goose runs for a step. In SQLite it is one transaction; MySQL commits at every CREATE and
 // ALTER TABLE, so there each statement can be repeated.
-func (r *run) body(index int, v vars) (func(context.Context, *sql.Tx) error, error) {
+func (r *run) body(index int, v vars) func(context.Context, *sql.Tx) error {
 	s := steps[index]
-	once, perTable, err := s.scripts(r.Dialect)
-	if err != nil {
-		return nil, err
-	}
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if r.Dialect == SQLite {
 			if err := reserve(ctx, tx, s); err != nil {
 				return err
 			}
 		}
-		if err := execute(ctx, tx, once, v); err != nil {
-			return err
-		}
-		for table := range r.Layout.TablesPerDatabase {
-			if err := execute(ctx, tx, perTable, v.forTable(table)); err != nil {
-				return err
-			}
-			r.progress.reach(r.database.Index, index, table+1)
-		}
-		return nil
-	}, nil
+		return s.run(ctx, r.Dialect, tx, v, func(tables int) { r.progress.reach(r.database.Index, index, tables) })
+	}
 }
 
-func execute(ctx context.Context, tx *sql.Tx, script *script, v vars) error {
+// run makes a step. done receives how many tables it has been through.
+func (s step) run(ctx context.Context, dialect Dialect, on executor, v vars, done func(tables int)) error {
+	once, perTable, err := s.scripts(dialect)
+	if err != nil {
+		return err
+	}
+	if err := execute(ctx, on, once, v); err != nil {
+		return err
+	}
+	for table := range v.Tables {
+		if err := execute(ctx, on, perTable, v.forTable(table)); err != nil {
+			return err
+		}
+		done(table + 1)
+	}
+	return nil
+}
+
+// executor runs a statement, or records it.
+type executor interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func execute(ctx context.Context, tx executor, script *script, v vars) error {
 	statements, err := script.statements(v)
 	if err != nil {
 		return err

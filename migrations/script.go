@@ -56,25 +56,9 @@ func databaseScript(ctx context.Context, layout sharding.Layout, index int, cfg 
 	add("USE `" + name + "`")
 	v := newVars(layout, index, collation)
 	versions := []string{"(0, TRUE)"}
-	render := func(s *script, v vars) error {
-		statements, err := s.statements(v)
-		for _, statement := range statements {
-			add(statement)
-		}
-		return err
-	}
 	for _, s := range steps {
-		once, perTable, err := s.scripts(MySQL)
-		if err != nil {
+		if err := s.run(ctx, MySQL, recorder(add), v, func(int) {}); err != nil {
 			return "", err
-		}
-		if err := render(once, v); err != nil {
-			return "", err
-		}
-		for table := range layout.TablesPerDatabase {
-			if err := render(perTable, v.forTable(table)); err != nil {
-				return "", err
-			}
 		}
 		versions = append(versions, fmt.Sprintf("(%d, TRUE)", s.number))
 	}
