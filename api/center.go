@@ -156,6 +156,14 @@ func timeOf(t *time.Time) time.Time {
 	return *t
 }
 
+// orNil is timeOf backwards: nil for the zero Time.
+func orNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
 // Submitted answers a Submit.
 type Submitted struct {
 	Task      Task
@@ -261,11 +269,7 @@ type AskPause struct {
 
 // Request is the body that asks for it.
 func (p AskPause) Request() PauseRequest {
-	r := PauseRequest{Reason: p.Reason}
-	if !p.Until.IsZero() {
-		r.Until = &p.Until
-	}
-	return r
+	return PauseRequest{Reason: p.Reason, Until: orNil(p.Until)}
 }
 
 // Pause is what r asks for.

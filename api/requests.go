@@ -70,14 +70,7 @@ func (r *DeadRequest) Which() ListDead {
 
 // Request asks to change the dead tasks that q selects, at most Limit.
 func (q ListDead) Request() DeadRequest {
-	r := DeadRequest{BizType: q.BizType, Error: q.Error, Limit: q.Limit}
-	if !q.Since.IsZero() {
-		r.Since = &q.Since
-	}
-	if !q.Until.IsZero() {
-		r.Until = &q.Until
-	}
-	return r
+	return DeadRequest{BizType: q.BizType, Error: q.Error, Limit: q.Limit, Since: orNil(q.Since), Until: orNil(q.Until)}
 }
 
 // PauseRequest asks to pause a business type.

@@ -29,11 +29,7 @@ func actorOf(ctx context.Context) string {
 
 // Audit reads who did what, the latest first.
 func (s *lookups) Audit(ctx context.Context, q api.Audit) (p api.AuditPage, err error) {
-	limit, err := pageLimit(q.Limit)
-	if err != nil {
-		return p, err
-	}
-	c, err := api.ParseCursor(api.CursorAudit, q.Cursor)
+	limit, c, err := pageOf(q.Limit, api.CursorAudit, q.Cursor)
 	if err != nil {
 		return p, err
 	}

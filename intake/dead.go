@@ -31,11 +31,7 @@ func (s *operations) ListDead(ctx context.Context, q api.ListDead) (api.Page, er
 	if err != nil {
 		return api.Page{}, err
 	}
-	limit, err := pageLimit(q.Limit)
-	if err != nil {
-		return api.Page{}, err
-	}
-	c, err := api.ParseCursor(api.CursorDead, q.Cursor)
+	limit, c, err := pageOf(q.Limit, api.CursorDead, q.Cursor)
 	if err != nil {
 		return api.Page{}, err
 	}

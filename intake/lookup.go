@@ -142,11 +142,7 @@ func (s *lookups) list(ctx context.Context, q api.List, f store.Filter) (list []
 	if err != nil {
 		return nil, "", err
 	}
-	limit, err := pageLimit(q.Limit)
-	if err != nil {
-		return nil, "", err
-	}
-	c, err := api.ParseCursor(api.CursorTasks, q.Cursor)
+	limit, c, err := pageOf(q.Limit, api.CursorTasks, q.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
@@ -199,11 +195,7 @@ func (s *lookups) ListAll(ctx context.Context, q api.ListAll) (api.Page, error) 
 			return api.Page{}, err
 		}
 	}
-	limit, err := pageLimit(q.Limit)
-	if err != nil {
-		return api.Page{}, err
-	}
-	c, err := api.ParseCursor(api.CursorAll, q.Cursor)
+	limit, c, err := pageOf(q.Limit, api.CursorAll, q.Cursor)
 	if err != nil {
 		return api.Page{}, err
 	}
@@ -228,6 +220,16 @@ func statusOf(word string) (task.Status, error) {
 		err = &task.FieldError{Field: "status", Message: err.Error()}
 	}
 	return s, err
+}
+
+// pageOf reads the limit and the cursor of a list.
+func pageOf(limit int, list byte, cursor string) (int, api.Cursor, error) {
+	limit, err := pageLimit(limit)
+	if err != nil {
+		return 0, api.Cursor{}, err
+	}
+	c, err := api.ParseCursor(list, cursor)
+	return limit, c, err
 }
 
 func pageLimit(limit int) (int, error) {

@@ -6,6 +6,7 @@
 package dedup
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -48,18 +49,8 @@ type Dedup struct {
 
 // New makes a Dedup that remembers nothing yet.
 func New(cfg Config) *Dedup {
-	if cfg.Prefix == "" {
-		cfg.Prefix = "toc:done:"
-	}
-	if cfg.Keep == 0 {
-		cfg.Keep = 7 * 24 * time.Hour
-	}
-	if cfg.Size == 0 {
-		cfg.Size = 100_000
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 5 * time.Minute
-	}
+	cfg.Prefix, cfg.Keep = cmp.Or(cfg.Prefix, "toc:done:"), cmp.Or(cfg.Keep, 7*24*time.Hour)
+	cfg.Size, cfg.Timeout = cmp.Or(cfg.Size, 100_000), cmp.Or(cfg.Timeout, 5*time.Minute)
 	return &Dedup{cfg: cfg, done: lru.NewLRU[string, struct{}](cfg.Size, nil, cfg.Keep), underWay: make(map[string]bool)}
 }
 

@@ -62,15 +62,14 @@ func writeLine(out *bufio.Writer, line []string, widths []int, right []bool) {
 		if i > 0 {
 			out.WriteString(" |")
 		}
-		padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+		width := -widths[i]
 		switch {
 		case right[i]:
-			out.WriteString(" " + padding + cell)
+			width = widths[i]
 		case i == len(line)-1:
-			out.WriteString(" " + cell)
-		default:
-			out.WriteString(" " + cell + padding)
+			width = 0
 		}
+		fmt.Fprintf(out, " %*s", width, cell)
 	}
 	out.WriteByte('\n')
 }
