@@ -152,9 +152,7 @@ func (s status) AddFacts(f *why.Facts) {
 		return
 	}
 	f.Type = &b
-	if row, ok := s.control.Paused(b.ID); ok {
-		f.Paused = &why.Pause{By: row.Actor, Reason: row.Reason, Since: row.Changed, Until: row.Until}
-	}
+	f.Paused = s.paused(b.ID)
 	if !f.Partition.Owned {
 		return // what follows is known to the owner
 	}

@@ -60,11 +60,11 @@ func typePaused(f *Facts) string {
 	if p == nil {
 		return ""
 	}
-	text := fmt.Sprintf("business type %s is paused by %s since %s, ", f.Type.Name, p.By, moment(p.Since))
+	text := fmt.Sprintf("business type %s is paused by %s since %s, ", f.Type.Name, p.By, p.Since)
 	if p.Until.IsZero() {
 		text += "until it is resumed"
 	} else {
-		text += "until " + moment(p.Until)
+		text += "until " + p.Until.String()
 	}
 	if p.Reason != "" {
 		text += ": " + p.Reason

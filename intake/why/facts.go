@@ -3,6 +3,7 @@ package why
 import (
 	"time"
 
+	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/queue/limits"
@@ -27,7 +28,7 @@ type Facts struct {
 	Found     Found
 
 	Place    dispatch.Place // where it waits by the rules of dispatch
-	Paused   *Pause         // of its business type; nil: it is not paused
+	Paused   *api.Pause     // of its business type; nil: it is not paused
 	Draining bool           // the node is about to stop
 	Clock    string         // what is wrong with the node's clock
 }
@@ -39,13 +40,6 @@ type Partition struct {
 	Owner  string // the node that holds its lock; empty: none does
 	Silent error  // why its owner has not answered instead
 	Lost   string // why this node does not know the owners
-}
-
-// Pause is the pause of a business type.
-type Pause struct {
-	By, Reason string
-	Since      time.Time
-	Until      time.Time // zero: until it is resumed
 }
 
 // Database is the database of the task's table.

@@ -76,7 +76,7 @@ func (f *Facts) next() time.Time {
 	case !f.isDue():
 		return f.Task.ActionTime
 	case f.Paused != nil:
-		return f.Paused.Until
+		return f.Paused.Until.Time()
 	case f.Partition.Owned && f.Scan.Serves && !f.isQueued():
 		return f.Scan.Next
 	default:

@@ -72,7 +72,7 @@ func TestEachCause(t *testing.T) {
 		"type unknown": {func(f *why.Facts) { f.Type, f.Scan = nil, why.Scan{} }, api.WhyStore, time.Time{}, []string{
 			"its biz_type 7 is not configured on node n1: it stays pending until it is"}},
 		"paused": {func(f *why.Facts) {
-			f.Paused, f.Scan = &why.Pause{By: "api", Reason: "the shop is down", Since: ago(time.Hour), Until: now.Add(time.Hour)}, why.Scan{}
+			f.Paused, f.Scan = &api.Pause{By: "api", Reason: "the shop is down", Since: api.Time(ago(time.Hour)), Until: api.Time(now.Add(time.Hour))}, why.Scan{}
 		}, api.WhyStore, now.Add(time.Hour), []string{
 			"business type order_close is paused by api since 2026-01-02T14:04:05.000Z, until 2026-01-02T16:04:05.000Z: the shop is down"}},
 		"rate limit": {func(f *why.Facts) { f.Type.RateLimit, f.Queue.Limit = 500, limits.Rate }, api.WhyStore, now.Add(4 * time.Second), []string{
@@ -91,7 +91,7 @@ func TestEachCause(t *testing.T) {
 			"it has failed once; the last error: boom", "it has failed before, and such tasks take a quarter of the 8 workers of order_close at most, which is busy"}},
 		"paused, in redis": {func(f *why.Facts) {
 			inRedis(f, why.Slot{Key: "order_close_64"})
-			f.Paused = &why.Pause{By: "sql", Since: ago(time.Hour)}
+			f.Paused = &api.Pause{By: "sql", Since: api.Time(ago(time.Hour))}
 		}, api.WhySlot, time.Time{}, []string{
 			"business type order_close is paused by sql since 2026-01-02T14:04:05.000Z, until it is resumed", "it is in its slot order_close_64 in Redis and was due 1m0s ago"}},
 		"slot": {func(f *why.Facts) { inRedis(f, why.Slot{Key: "order_close_64"}) }, api.WhySlot, time.Time{}, []string{
