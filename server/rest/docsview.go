@@ -15,31 +15,25 @@ import (
 // The data of the documentation page, taken from the OpenAPI document.
 type (
 	docsGroup struct {
-		Name, Description string
-		Operations        []docsOperation
+		*huma.Tag
+		Operations []docsOperation
 	}
 	docsOperation struct {
-		ID, Method, Path, Summary, Description string
-		Open                                   bool
-		Params                                 []docsField
-		Body                                   []docsField
-		Curl                                   string
-		Answers                                []docsAnswer
-		AnswerFields                           []docsField
-		Example                                string
+		*huma.Operation
+		Params, Body, AnswerFields []docsField
+		Curl, Example              string
 	}
 	docsField struct {
 		Name, In, Type, Description string
 		Required                    bool
 	}
-	docsAnswer struct{ Status, Description string }
 )
 
 // docsGroups lists the operations by tag, in the order of routes.go.
 func docsGroups(doc *huma.OpenAPI, ops []*huma.Operation) []docsGroup {
 	groups := make([]docsGroup, len(doc.Tags))
 	for i, tag := range doc.Tags {
-		groups[i] = docsGroup{Name: tag.Name, Description: tag.Description}
+		groups[i] = docsGroup{Tag: tag}
 		for _, op := range ops {
 			if slices.Contains(op.Tags, tag.Name) {
 				groups[i].Operations = append(groups[i].Operations, docsOf(doc, op))
@@ -51,10 +45,7 @@ func docsGroups(doc *huma.OpenAPI, ops []*huma.Operation) []docsGroup {
 
 func docsOf(doc *huma.OpenAPI, op *huma.Operation) docsOperation {
 	schemas := doc.Components.Schemas
-	d := docsOperation{
-		ID: op.OperationID, Method: op.Method, Path: op.Path, Summary: op.Summary, Description: op.Description,
-		Open: op.Security != nil && len(op.Security) == 0,
-	}
+	d := docsOperation{Operation: op}
 	for _, p := range op.Parameters {
 		d.Params = append(d.Params, docsField{p.Name, p.In, typeOf(schemas, p.Schema), p.Description, p.Required})
 	}
@@ -62,16 +53,15 @@ func docsOf(doc *huma.OpenAPI, op *huma.Operation) docsOperation {
 		d.Body = fieldsOf(schemas, op.RequestBody.Content[typeJSON].Schema, "")
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
-		r := op.Responses[status]
-		d.Answers = append(d.Answers, docsAnswer{status, r.Description})
-		for _, c := range r.Content {
+		for _, c := range op.Responses[status].Content {
 			if c.Example != nil && d.Example == "" {
 				d.Example = indented(c.Example)
 				d.AnswerFields = fieldsOf(schemas, c.Schema, "")
 			}
 		}
 	}
-	d.Curl = curl(op, len(doc.Components.SecuritySchemes) > 0 && !d.Open)
+	isOpen := op.Security != nil && len(op.Security) == 0
+	d.Curl = curl(op, len(doc.Components.SecuritySchemes) > 0 && !isOpen)
 	return d
 }
 
