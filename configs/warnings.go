@@ -12,36 +12,33 @@ import (
 // in front. The Config must be valid.
 func (c Config) Warnings() []string {
 	var lines []string
+	warn := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if len(c.HTTP.Tokens) == 0 && !isLoopback(c.HTTP.Listen) {
-		lines = append(lines, fmt.Sprintf(
-			"http.listen: %s is reachable from other machines and http.tokens is empty, so whoever reaches it may submit and cancel tasks", c.HTTP.Listen))
+		warn("http.listen: %s is reachable from other machines and http.tokens is empty, so whoever reaches it may submit and cancel tasks", c.HTTP.Listen)
 	}
 	lines = append(lines, c.Store.tlsWarnings()...)
 	if schedule, err := ParseSchedule(c.Scan.Schedule); err == nil {
 		if pause := LongestPause(schedule); c.Scan.Lookahead < pause {
-			lines = append(lines, fmt.Sprintf(
-				"scan.lookahead: %v is shorter than the %v between two ticks of scan.schedule, so tasks may be late by %v",
-				c.Scan.Lookahead, pause, (pause-c.Scan.Lookahead).Round(time.Millisecond)))
+			warn("scan.lookahead: %v is shorter than the %v between two ticks of scan.schedule, so tasks may be late by %v",
+				c.Scan.Lookahead, pause, (pause - c.Scan.Lookahead).Round(time.Millisecond))
 		}
 	}
 	if c.Tracing.Sample > 0 && c.Tracing.OTLP == "" {
-		lines = append(lines, fmt.Sprintf("tracing.sample: %v has no effect, because tracing.otlp is empty", c.Tracing.Sample))
+		warn("tracing.sample: %v has no effect, because tracing.otlp is empty", c.Tracing.Sample)
 	}
 	for _, b := range c.BizTypes {
 		switch pull := DefaultBizType().Pull; {
 		case b.Processor != ProcessorPull && b.Pull != pull:
-			lines = append(lines, fmt.Sprintf("biz_types: %s has pull settings without effect, because its processor is %s; write processor: pull",
-				b.Name, b.Processor))
+			warn("biz_types: %s has pull settings without effect, because its processor is %s; write processor: pull", b.Name, b.Processor)
 		case b.Processor == ProcessorPull && b.Webhook.URL != "":
-			lines = append(lines, fmt.Sprintf("biz_types: %s has a webhook.url without effect, because its processor is pull", b.Name))
+			warn("biz_types: %s has a webhook.url without effect, because its processor is pull", b.Name)
 		}
 	}
 	if c.Cluster.Provider == ProviderConsul {
 		for _, b := range c.BizTypes {
 			if b.Timeout > c.Shutdown.Drain {
-				lines = append(lines, fmt.Sprintf(
-					"biz_types: %s may run for %v (timeout), and a partition that is handed over waits %v (shutdown.drain): a longer run is run again by the new owner",
-					b.Name, b.Timeout, c.Shutdown.Drain))
+				warn("biz_types: %s may run for %v (timeout), and a partition that is handed over waits %v (shutdown.drain): a longer run is run again by the new owner",
+					b.Name, b.Timeout, c.Shutdown.Drain)
 			}
 		}
 	}
