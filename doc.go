@@ -25,7 +25,7 @@
 //
 //	lines api 2000
 //	lines app 4800
-//	lines client 1850
+//	lines client 1800
 //	lines cluster 4250
 //	lines cmd 4700
 //	lines configs 2550

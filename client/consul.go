@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // consulAge is how long a list of servers from Consul is good for. After that a request still uses it, and starts a new read.
@@ -34,8 +36,8 @@ type consul struct {
 	mu      sync.Mutex
 	known   []string // base URLs, in an order of chance; nil: not read yet
 	read    time.Time
-	reading chan struct{} // closed when it is read; nil: nobody reads it
-	err     error         // of the last read
+	err     error // of the last read
+	reading singleflight.Group
 }
 
 // consulOf reads a URL of a service in Consul, like consul://127.0.0.1:8500/toc; nil: it is another URL.
@@ -75,9 +77,8 @@ func (s *consul) servers(ctx context.Context, c *Client) ([]string, error) {
 
 // refresh reads the servers now. If Consul gives no answer with servers, the last list stays.
 func (s *consul) refresh(ctx context.Context, c *Client) ([]string, error) {
-	done := s.start(c)
 	select {
-	case <-done:
+	case <-s.start(c):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -89,28 +90,19 @@ func (s *consul) refresh(ctx context.Context, c *Client) ([]string, error) {
 	return s.known, nil
 }
 
-// start has the servers read, unless that is under way, and returns what is closed then.
-func (s *consul) start(c *Client) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.reading != nil {
-		return s.reading
-	}
-	done := make(chan struct{})
-	s.reading = done
-	go func() {
+// start has the servers read, unless that is under way. The channel gets something then.
+func (s *consul) start(c *Client) <-chan singleflight.Result {
+	return s.reading.DoChan(s.ask, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 		defer cancel()
 		found, err := s.healthy(ctx, c)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.read, s.reading, s.err = time.Now(), nil, err
-		if err == nil {
+		if s.read, s.err = time.Now(), err; err == nil {
 			s.known = found
 		}
-		close(done)
-	}()
-	return done
+		return nil, nil
+	})
 }
 
 // healthy asks Consul.

@@ -40,18 +40,16 @@ type Config struct {
 
 // Dedup remembers what is done. It is safe for concurrent use.
 type Dedup struct {
-	cfg  Config
-	done *lru.LRU[string, struct{}]
-
-	mu       sync.Mutex
-	underWay map[string]bool
+	cfg      Config
+	done     *lru.LRU[string, struct{}]
+	underWay sync.Map // by key
 }
 
 // New makes a Dedup that remembers nothing yet.
 func New(cfg Config) *Dedup {
 	cfg.Prefix, cfg.Keep = cmp.Or(cfg.Prefix, "toc:done:"), cmp.Or(cfg.Keep, 7*24*time.Hour)
 	cfg.Size, cfg.Timeout = cmp.Or(cfg.Size, 100_000), cmp.Or(cfg.Timeout, 5*time.Minute)
-	return &Dedup{cfg: cfg, done: lru.NewLRU[string, struct{}](cfg.Size, nil, cfg.Keep), underWay: make(map[string]bool)}
+	return &Dedup{cfg: cfg, done: lru.NewLRU[string, struct{}](cfg.Size, nil, cfg.Keep)}
 }
 
 // Do does the work of a key, a job_id say, unless it is done already: then it returns nil at once. If work returns an error
@@ -61,10 +59,10 @@ func (d *Dedup) Do(ctx context.Context, key string, work func(ctx context.Contex
 	if d.done.Contains(key) {
 		return nil
 	}
-	if !d.begin(key) {
+	if _, busy := d.underWay.LoadOrStore(key, nil); busy {
 		return ErrUnderWay
 	}
-	defer d.end(key)
+	defer d.underWay.Delete(key)
 	if d.done.Contains(key) { // by the call before
 		return nil
 	}
@@ -84,22 +82,6 @@ func (d *Dedup) Do(ctx context.Context, key string, work func(ctx context.Contex
 	ok = true
 	d.remember(ctx, key)
 	return nil
-}
-
-func (d *Dedup) begin(key string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.underWay[key] {
-		return false
-	}
-	d.underWay[key] = true
-	return true
-}
-
-func (d *Dedup) end(key string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.underWay, key)
 }
 
 // isDone is the value of a key in Redis whose work is done; before, it is the token of the call that does it.

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -142,28 +142,33 @@ func (p *Processor) Process(ctx context.Context, t task.Task) error {
 
 // ProcessBatch writes tasks, in order, and waits until each is acknowledged or has failed.
 func (p *Processor) ProcessBatch(ctx context.Context, tasks []task.Task) []error {
-	b := &batch{errs: make([]error, len(tasks)), left: len(tasks), done: make(chan struct{})}
-	for i := range b.errs {
-		b.errs[i] = errNoAnswer
+	type outcome struct {
+		of  int
+		err error
 	}
+	outcomes := make(chan outcome, len(tasks))
 	began := time.Now()
 	for i := range tasks {
 		p.client.Produce(ctx, p.record(&tasks[i]), func(_ *kgo.Record, err error) {
 			if err == nil {
 				p.cfg.Observer.Produced(p.cfg.Cluster.Name, time.Since(began))
 			}
-			b.end(i, err)
+			outcomes <- outcome{i, err}
 		})
 	}
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-		select { // the client ends them now
-		case <-b.done:
-		case <-time.After(endWithin):
+	errs := slices.Repeat([]error{errNoAnswer}, len(tasks))
+	ended, late := ctx.Done(), (<-chan time.Time)(nil)
+	for left := len(tasks); left > 0; {
+		select {
+		case o := <-outcomes:
+			errs[o.of] = o.err
+			left--
+		case <-ended: // the client ends them now
+			ended, late = nil, time.After(endWithin)
+		case <-late:
+			left = 0
 		}
 	}
-	errs := b.outcomes()
 	for i, err := range errs {
 		if err != nil {
 			errs[i] = p.describe(ctx, err, time.Since(began))
@@ -176,29 +181,6 @@ func (p *Processor) ProcessBatch(ctx context.Context, tasks []task.Task) []error
 const endWithin = time.Second
 
 var errNoAnswer = errors.New("not acknowledged")
-
-// batch is the records of a call that are on their way.
-type batch struct {
-	mu   sync.Mutex
-	errs []error
-	left int
-	done chan struct{} // closed when none is left
-}
-
-func (b *batch) end(i int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.errs[i] = err
-	if b.left--; b.left == 0 {
-		close(b.done)
-	}
-}
-
-func (b *batch) outcomes() []error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]error(nil), b.errs...)
-}
 
 // describe makes the error of a failed run.
 func (p *Processor) describe(ctx context.Context, err error, after time.Duration) error {
