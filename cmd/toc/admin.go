@@ -51,8 +51,6 @@ afterwards toc migrate needs no more than toc serve.`,
 				return err
 			}
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
 		tables := cfg.Store.Databases * cfg.Store.TablesPerDatabase
 		bar := progressbar.NewOptions(tables,
 			progressbar.OptionSetWriter(cmd.ErrOrStderr()), progressbar.OptionSetVisibility(isTerminal(cmd.ErrOrStderr())),
@@ -68,7 +66,7 @@ afterwards toc migrate needs no more than toc serve.`,
 		}
 		start := time.Now()
 		progress := func(done, _ int) { _ = bar.Set(done) }
-		if err := app.Migrate(ctx, cfg, slog.New(slog.DiscardHandler), progress, options...); err != nil {
+		if err := app.Migrate(cmd.Context(), cfg, slog.New(slog.DiscardHandler), progress, options...); err != nil {
 			return err
 		}
 		_ = bar.Finish()

@@ -74,8 +74,6 @@ at the end, but do not aim it at a store that matters.
 		if len(args) == 0 {
 			args = []string{"drain", "lateness"}
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
 		if *profile != "" {
 			f, err := os.Create(*profile)
 			if err != nil {
@@ -87,7 +85,7 @@ at the end, but do not aim it at a store that matters.
 			}
 			defer pprof.StopCPUProfile()
 		}
-		return b.run(ctx, args)
+		return b.run(cmd.Context(), args)
 	}
 	return cmd
 }

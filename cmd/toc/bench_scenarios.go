@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
@@ -19,35 +21,21 @@ import (
 	"github.com/timeoutcenter/toc/task"
 )
 
-// inParallel runs f from several callers until n calls were made or one fails.
-func inParallel(callers, n int, f func() error) (time.Duration, error) {
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	errs := make([]error, callers)
-	start := time.Now()
-	for c := range callers {
-		wg.Go(func() {
-			for next.Add(1) <= int64(n) {
-				if errs[c] = f(); errs[c] != nil {
-					return
-				}
+func (b *bench) submitAll(ctx context.Context, m *measured, n int, due time.Time) error {
+	const size = 1000
+	callers, ctx := errgroup.WithContext(ctx)
+	callers.SetLimit(8)
+	for range (n + size - 1) / size {
+		callers.Go(func() error {
+			requests := make([]client.Submit, size)
+			for i := range requests {
+				requests[i] = client.Submit{BizType: "toc_bench", BizID: rand.Uint64(), ActionTime: due}
 			}
+			_, err := submitEach(ctx, m.Tasks(), requests)
+			return err
 		})
 	}
-	wg.Wait()
-	return time.Since(start), errors.Join(errs...)
-}
-
-func (b *bench) submitAll(ctx context.Context, m *measured, n int, when func() time.Time) (time.Duration, error) {
-	const size = 1000
-	return inParallel(8, (n+size-1)/size, func() error {
-		requests := make([]client.Submit, size)
-		for i := range requests {
-			requests[i] = client.Submit{BizType: "toc_bench", BizID: rand.Uint64(), ActionTime: when()}
-		}
-		_, err := submitEach(ctx, m.Tasks(), requests)
-		return err
-	})
+	return callers.Wait()
 }
 
 // submitEach stores tasks. Its error is the first refusal.
@@ -106,7 +94,7 @@ func (b *bench) runInstant(ctx context.Context) error {
 		return err
 	}
 	due := time.Now().Add(b.settle + time.Duration(b.backlog/5000)*time.Second)
-	_, err = b.submitAll(ctx, m, b.backlog, func() time.Time { return due })
+	err = b.submitAll(ctx, m, b.backlog, due)
 	if spare := time.Until(due); err == nil && spare < b.settle/2 {
 		err = fmt.Errorf("submitting took so long that only %s are left; raise --settle", spare)
 	}

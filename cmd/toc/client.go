@@ -68,8 +68,7 @@ func call[T any](cmd *cobra.Command, r *remote, ask func(context.Context, *clien
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
-	defer stop()
+	ctx := cmd.Context()
 	if !r.patient {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, answerWithin)

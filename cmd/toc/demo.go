@@ -35,10 +35,8 @@ of their lateness.`,
 	seconds := cmd.Flags().Int("seconds", 10, "over how many seconds they are due")
 	checkRange(cmd, "seconds", seconds, 1, 3600)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
 		d.out, d.span = cmd.OutOrStdout(), time.Duration(*seconds)*time.Second
-		return d.run(ctx)
+		return d.run(cmd.Context())
 	}
 	return cmd
 }

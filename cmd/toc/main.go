@@ -46,7 +46,9 @@ func run(args []string, stdout, stderr io.Writer, now func() time.Time) int {
 	root.SetErr(stderr)
 	started := false // cobra's own complaints, before a command starts, are about usage
 	noteStart(root, &started)
-	err := root.ExecuteContext(context.Background())
+	ctx, stop := untilSignal(context.Background())
+	defer stop()
+	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
 	}

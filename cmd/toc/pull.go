@@ -74,8 +74,6 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 		if err != nil {
 			return err
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
 		w.Client = client.New(server, client.WithToken(os.Getenv("TOC_TOKEN")))
 		var complaints *logqueue.Writer
 		if w.Logger, complaints, err = newLogger(cmd.ErrOrStderr(), "text", "info"); err != nil {
@@ -86,7 +84,7 @@ not wait: it leaves them to themselves, and their tasks are handed out again.`,
 		w.Process = func(ctx context.Context, t client.LeasedTask) error {
 			return runCommand(ctx, *command, t, cmd.OutOrStdout(), complaints)
 		}
-		if err := w.Run(ctx); err != nil {
+		if err := w.Run(cmd.Context()); err != nil {
 			return explain(server, err)
 		}
 		return nil

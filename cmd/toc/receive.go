@@ -47,12 +47,10 @@ is answered with 401.`,
 				return err
 			}
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
 		complaints := logqueue.NewWriter(cmd.ErrOrStderr(), nil)
 		defer complaints.Flush(flushTimeout)
 		r.out, r.complaints = cmd.OutOrStdout(), complaints
-		return r.serve(ctx, *listen)
+		return r.serve(cmd.Context(), *listen)
 	}
 	return cmd
 }

@@ -55,8 +55,7 @@ biz_types are re-read on SIGHUP and when the configuration file changes.`,
 		if err != nil {
 			return usageError{err}
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
+		ctx := cmd.Context()
 		hup := make(chan os.Signal, 1)
 		signal.Notify(hup, syscall.SIGHUP)
 		defer signal.Stop(hup)

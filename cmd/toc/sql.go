@@ -50,9 +50,7 @@ over HTTP, and changes nothing.`,
 		if err != nil {
 			return err
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
-		ctx, cancel := context.WithTimeoutCause(ctx, *timeout,
+		ctx, cancel := context.WithTimeoutCause(cmd.Context(), *timeout,
 			fmt.Errorf("the query took longer than %s; narrow it down, or allow more, like --timeout %s", *timeout, 10**timeout))
 		defer cancel()
 		result, err := runSQL(ctx, cfg, args[0], *limit)

@@ -37,9 +37,7 @@ q or Ctrl-C ends it. Without a terminal it prints once.`,
 		if err != nil {
 			return err
 		}
-		ctx, stop := untilSignal(cmd.Context())
-		defer stop()
-		reader := newTopReader(server, now)
+		ctx, reader := cmd.Context(), newTopReader(server, now)
 		before, err := reader.read(ctx)
 		if err != nil {
 			return err
