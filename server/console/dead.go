@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -8,7 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/timeoutcenter/toc/api"
@@ -214,14 +217,5 @@ const maxSent = 1000
 
 // longestLiteral is the longest part of an error of a group that has no #.
 func longestLiteral(text string) string {
-	best, start := "", 0
-	for i := 0; i <= len(text); i++ {
-		if i == len(text) || text[i] == '#' {
-			if i-start > len(best) {
-				best = text[start:i]
-			}
-			start = i + 1
-		}
-	}
-	return best
+	return slices.MaxFunc(strings.Split(text, "#"), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 }
