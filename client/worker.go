@@ -80,13 +80,13 @@ func (w *Worker) Run(ctx context.Context) error {
 		<-extended
 	}()
 	for {
-		results.hold()
+		results.setHeld(true)
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
-			results.letGo()
+			results.setHeld(false)
 			return nil
 		}
 		free := 1
@@ -138,7 +138,7 @@ func (w *Worker) check() error {
 // leaseAndSettle leases up to n tasks, and settles what waits for that in the same request.
 func (w *Worker) leaseAndSettle(ctx context.Context, n int, results *outbox) (Leased, error) {
 	if time.Now().Before(results.apart) {
-		results.letGo()
+		results.setHeld(false)
 	}
 	list := results.takeHeld()
 	if len(list) == 0 {
@@ -229,19 +229,13 @@ type outbox struct {
 	closed bool
 }
 
-// hold keeps outcomes for the next request for tasks.
-func (b *outbox) hold() {
+// setHeld says whether outcomes are kept for the next request for tasks, or settled at once.
+func (b *outbox) setHeld(isHeld bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isHeld = true
-}
-
-// letGo has outcomes settled at once.
-func (b *outbox) letGo() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.isHeld = false
-	b.wake.Set()
+	if b.isHeld = isHeld; !isHeld {
+		b.wake.Set()
+	}
 }
 
 func (b *outbox) add(list ...outcome) {
@@ -264,11 +258,11 @@ func (b *outbox) takeHeld() (list []outcome) {
 	return list
 }
 
-// take takes as many outcomes as fit into a request.
-func (b *outbox) take() []outcome {
+// take takes as many outcomes as fit into a request. isDone: no further one comes.
+func (b *outbox) take() (list []outcome, isDone bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.takeLocked()
+	return b.takeLocked(), b.closed
 }
 
 func (b *outbox) takeLocked() []outcome {
@@ -286,19 +280,15 @@ func (b *outbox) close() {
 	b.wake.Set()
 }
 
-// isDone reports whether there is nothing left to settle.
-func (b *outbox) isDone() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed && len(b.list) == 0
-}
-
 // settleAll settles outcomes that no request for tasks takes along. One request takes all that have come meanwhile. An outcome that
 // cannot be settled now is sent again until its lease ends.
 func (w *Worker) settleAll(results *outbox) {
-	for !results.isDone() {
-		list := results.take()
-		if len(list) == 0 {
+	for {
+		list, isDone := results.take()
+		switch {
+		case len(list) == 0 && isDone:
+			return
+		case len(list) == 0:
 			<-results.wake
 			continue
 		}
