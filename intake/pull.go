@@ -365,7 +365,9 @@ func (s *leases) Settle(ctx context.Context, list ...api.Settlement) ([]api.Sett
 		case err != nil || impossible != nil:
 			results[i].Result = api.SettledInvalid
 		case s.cfg.Cluster.Term(p) != 0:
-			here, hereAt = append(here, settlementOf(&list[i], lease)), append(hereAt, i)
+			here = append(here, worker.Settlement{JobID: uint64(lease.JobID), Lease: lease.Number, Do: worker.Do(list[i].Do),
+				RetryAfter: (*time.Duration)(list[i].RetryAfter), TTR: time.Duration(list[i].TTR), Error: list[i].Error})
+			hereAt = append(hereAt, i)
 		default:
 			if peer, err := s.owner(ctx, p); err == nil {
 				away[peer] = append(away[peer], i)
@@ -418,9 +420,4 @@ func checkSettlement(s *api.Settlement) *task.FieldError {
 		return task.Wrong("retry_after", "is %v; give 0s to ten years", time.Duration(*s.RetryAfter))
 	}
 	return nil
-}
-
-func settlementOf(s *api.Settlement, lease api.Lease) worker.Settlement {
-	return worker.Settlement{JobID: uint64(lease.JobID), Lease: lease.Number, Do: worker.Do(s.Do),
-		RetryAfter: (*time.Duration)(s.RetryAfter), TTR: time.Duration(s.TTR), Error: s.Error}
 }

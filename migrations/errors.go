@@ -100,10 +100,6 @@ func (e *DatabaseError) Unwrap() error { return e.Err }
 // IsRefusal reports whether an error means that a database is not the one that the configuration takes it for. Time does not
 // mend that.
 func IsRefusal(err error) bool {
-	var layout *LayoutError
-	var newer *NewerSchemaError
-	var stranger *StrangerError
-	var empty *EmptyError
-	var earlier *EarlierBuildError
-	return errors.As(err, &layout) || errors.As(err, &newer) || errors.As(err, &earlier) || errors.As(err, &stranger) || errors.As(err, &empty)
+	return errors.As(err, new(*LayoutError)) || errors.As(err, new(*NewerSchemaError)) || errors.As(err, new(*EarlierBuildError)) ||
+		errors.As(err, new(*StrangerError)) || errors.As(err, new(*EmptyError))
 }
