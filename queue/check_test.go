@@ -84,13 +84,33 @@ func TestARunThatHasEndedIsTheLast(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		r.read(r.order(1, 0), r.order(2, 0), r.order(3, time.Second))
 		first, second := r.due(r.orders, 1)[0], r.due(r.orders, 1)[0]
-		require.False(t, r.RunsEnded(first))
-		require.False(t, r.RunsEnded(second), "another waits")
+		isLast, _ := r.RunsEnded(first)
+		require.False(t, isLast)
+		isLast, _ = r.RunsEnded(second)
+		require.False(t, isLast, "another waits")
 		third := r.hold(3)
 		third.Remove()
 		r.read(r.order(4, 0))
 		fourth := r.due(r.orders, 1)[0]
-		require.True(t, r.RunsEnded(fourth), "the outcomes of all are waited for")
+		isLast, _ = r.RunsEnded(fourth)
+		require.True(t, isLast, "the outcomes of all are waited for")
+	})
+}
+
+func TestEndedRunsLeaveRoom(t *testing.T) {
+	bubble(t, 10, func(t *testing.T, r *rig) {
+		for id := range uint64(6) {
+			r.read(r.order(id+1, 0))
+		}
+		list := r.due(r.orders, 6)
+		_, isTight := r.RunsEnded(list[:3]...)
+		require.False(t, isTight)
+		_, isTight = r.RunsEnded(list[3])
+		require.True(t, isTight, "more than a third of the queue")
+		r.Done(list[0], task.Task{JobID: 1, Status: task.Processed}, false)
+		r.Done(list[1], task.Task{JobID: 2, Status: task.Processed}, false)
+		_, isTight = r.RunsEnded(list[4])
+		require.False(t, isTight)
 	})
 }
 

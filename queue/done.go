@@ -7,8 +7,8 @@ import (
 )
 
 // RunsEnded lets other tasks run in the place of runs that have ended, before their outcomes are durable. It reports whether a
-// business type has nothing else in the queue.
-func (q *Queue) RunsEnded(entries ...*Entry) (isLast bool) {
+// business type has nothing else in the queue, and whether the ended runs of one leave others too little room.
+func (q *Queue) RunsEnded(entries ...*Entry) (isLast, isTight bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range entries {
@@ -17,9 +17,13 @@ func (q *Queue) RunsEnded(entries ...*Entry) (isLast bool) {
 		e.hasEnded = true
 		b.ended++
 		isLast = isLast || b.ended == b.size()
+		isTight = isTight || b.ended > b.capacity/endedPart
 	}
-	return isLast
+	return isLast, isTight
 }
+
+// endedPart: ended runs may take one place in so many of a business type's queue, and wait for others to be recorded with them.
+const endedPart = 3
 
 // Done ends the run of an entry whose outcome is durable, and calls its receipt. row is the task as it is in
 // the store now. If requeue is true and the task is to run again, it goes back into the queue.

@@ -101,7 +101,7 @@ func (f *finisher) add(list ...*finish) {
 	for i, d := range list {
 		ended[i] = d.entry
 	}
-	isLast := f.cfg.Queue.RunsEnded(ended...) // then nothing more comes before they are recorded
+	isLast, isTight := f.cfg.Queue.RunsEnded(ended...) // the last: nothing more comes before they are recorded
 	isAwaited := f.isAwaited(list)
 	for len(list) > 0 {
 		d := f.cfg.Layout.PartitionDatabase(list[0].entry.Partition)
@@ -114,6 +114,9 @@ func (f *finisher) add(list ...*finish) {
 			f.groups[d].Hurry()
 		}
 		list = list[n:]
+	}
+	if isTight {
+		f.hurry()
 	}
 }
 

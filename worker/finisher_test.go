@@ -180,6 +180,32 @@ func TestManyOutcomesShareFlushes(t *testing.T) {
 	}, lane(p))
 }
 
+// The outcomes of a type with few places in memory do not wait for those of a busy type, in whichever databases they are.
+func TestOutcomesLeaveRoomForOtherTasks(t *testing.T) {
+	small := orders()
+	small.ID, small.Name, small.MaxRunning = 2, "small", 2 // 16 places
+	bubble(t, func(t *testing.T, r *rig) {
+		r.limits.SetTypes([]task.BizType{small})
+		r.after(time.Minute) // the permits of the node before are free
+		r.submit(1, 0, time.Hour)
+		r.submit(2, 0, time.Hour)
+		for id := range uint64(3000) { // 750 a second of each database
+			r.submit(1, id, 0)
+			r.after(time.Second / 1500)
+		}
+		flushes := len(r.store.applyCalls())
+		for id := range uint64(5) {
+			r.submit(2, id*uint64(layout.TablesPerDatabase), 0)
+			synctest.Wait()
+		}
+		require.Equal(t, flushes, len(r.store.applyCalls()))
+		r.submit(2, 5*uint64(layout.TablesPerDatabase), 0)
+		synctest.Wait()
+		require.Equal(t, flushes+layout.Databases, len(r.store.applyCalls()))
+		require.Equal(t, queue.Stats{Depth: 1}, r.queue.Stats(2))
+	}, lane(answer(nil)), &worker.Lane{BizType: small, Processor: answer(nil)})
+}
+
 // A limit counts what runs, and not what waits for the database.
 func TestAnEndedRunGivesBackItsPermit(t *testing.T) {
 	p := answer(nil)
