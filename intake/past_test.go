@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -115,6 +116,71 @@ func TestAKeyIsTakenAgain(t *testing.T) {
 		keyless.OnDuplicate = api.Again
 		_, err = r.Submit(t.Context(), keyless)
 		requireField(t, err, "on_duplicate")
+	})
+}
+
+// Who has answered for a run may take the key of its task at once: the outcome is recorded a little later.
+func TestAKeyIsTakenAgainWhenTheRunHasEnded(t *testing.T) {
+	for name, ended := range map[string]bool{"it has ended": true, "it goes on": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				s := good()
+				s.Delay, s.ActionTime, s.DedupKey, s.OnDuplicate = 0, now().Add(-time.Second), "k", api.Again
+				first, err := r.Submit(t.Context(), s)
+				require.NoError(t, err)
+				taken, err := r.lane.Take(t.Context(), 1)
+				require.NoError(t, err)
+				if ended {
+					r.queue.RunsEnded(taken...)
+				}
+				var all sync.WaitGroup
+				all.Go(func() {
+					time.Sleep(500 * time.Millisecond) // in a bubble
+					r.become(first.Task, task.Processed)
+					row := first.Task
+					row.Status = task.Processed
+					r.queue.Done(taken[0], row, false)
+				})
+				began := time.Now()
+				s.Delay, s.ActionTime = time.Hour, time.Time{}
+				other := s
+				other.BizID, other.DedupKey = 99, "other"
+				got := r.SubmitBatch(t.Context(), []api.Submit{other, s, s})
+				for i := range got {
+					require.NoError(t, got[i].Err)
+				}
+				require.Equal(t, !ended, got[1].Duplicate)
+				require.Equal(t, !ended, got[1].Task.JobID == first.Task.JobID)
+				require.True(t, got[2].Duplicate)
+				require.Equal(t, got[1].Task.JobID, got[2].Task.JobID)
+				if ended {
+					require.Equal(t, 500*time.Millisecond, time.Since(began))
+				} else {
+					require.Equal(t, time.Duration(0), time.Since(began))
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+// The wait for an outcome that the database does not take ends.
+func TestAKeyIsNotTakenAgainWhileTheDatabaseHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		s := good()
+		s.Delay, s.ActionTime, s.DedupKey, s.OnDuplicate = 0, now().Add(-time.Second), "k", api.Again
+		first, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		taken, err := r.lane.Take(t.Context(), 1)
+		require.NoError(t, err)
+		r.queue.RunsEnded(taken...)
+		began := time.Now()
+		got, err := r.Submit(t.Context(), s)
+		require.NoError(t, err)
+		require.True(t, got.Duplicate)
+		require.Equal(t, first.Task.JobID, got.Task.JobID)
+		require.Equal(t, time.Second, time.Since(began))
+		r.queue.Done(taken[0], first.Task, false)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
 	"github.com/timeoutcenter/toc/queue/dispatch"
+	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
 )
 
@@ -165,7 +166,7 @@ func (s *submits) submit(ctx context.Context, requests []api.Submit) []submitted
 	inserted := changes[:0]
 	isAgain := func(i int) bool { return requests[accepted[i].index].OnDuplicate == api.Again }
 	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
-	for i, in := range s.cfg.Store.InsertAgain(ctx, tasks, isAgain) {
+	for i, in := range s.insert(ctx, tasks, isAgain) {
 		result, h := &results[accepted[i].index], changes[i].Hold
 		*result = submitted{in.Task, in.Duplicate, in.Err}
 		isNew := in.Err == nil && !in.Duplicate
@@ -183,6 +184,38 @@ func (s *submits) submit(ctx context.Context, requests []api.Submit) []submitted
 	s.answerReplays(ctx, replays)
 	s.confirmFirst(requests, results)
 	traces.end(requests, results)
+	return results
+}
+
+// insert stores tasks. Where a task may take the key of one that has ended, one whose run has ended here is waited for: its outcome is
+// about to be recorded.
+func (s *submits) insert(ctx context.Context, tasks []task.Task, isAgain func(i int) bool) []store.Inserted {
+	results := s.cfg.Store.InsertAgain(ctx, tasks, isAgain)
+	var late []int
+	var again []task.Task
+	var waits []<-chan struct{}
+	for i, in := range results {
+		if in.Err != nil || !in.Duplicate || !isAgain(i) || in.Task.Status != task.Pending {
+			continue
+		}
+		if recorded := s.cfg.Queue.Recorded(in.Task.JobID); recorded != nil {
+			late, again, waits = append(late, i), append(again, tasks[i]), append(waits, recorded)
+		}
+	}
+	if late == nil {
+		return results
+	}
+	patience, cancel := context.WithTimeout(ctx, recordedPatience)
+	defer cancel()
+	for _, recorded := range waits {
+		select {
+		case <-recorded:
+		case <-patience.Done():
+		}
+	}
+	for n, in := range s.cfg.Store.InsertAgain(ctx, again, func(int) bool { return true }) {
+		results[late[n]] = in
+	}
 	return results
 }
 

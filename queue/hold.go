@@ -61,6 +61,18 @@ func (q *Queue) Ended(jobID uint64) <-chan struct{} {
 	return e.awaitRemoved()
 }
 
+// Recorded returns a channel that is closed when the outcome of a run that has ended is durable; nil: no run of the task has ended
+// whose outcome is not.
+func (q *Queue) Recorded(jobID uint64) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.entries[jobID]
+	if e == nil || !e.hasEnded {
+		return nil
+	}
+	return e.awaitRemoved()
+}
+
 func (e *Entry) awaitRemoved() <-chan struct{} {
 	if e.removed == nil {
 		e.removed = make(chan struct{})
