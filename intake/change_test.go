@@ -3,6 +3,7 @@ package intake_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -308,6 +309,41 @@ func TestARedriveWaitsForTheQueueToLearn(t *testing.T) {
 				r.queue.Done(again[0], got, false)
 			})
 		})
+	}
+}
+
+// Who has answered for a run that failed may cancel or move its task at once: the outcome is recorded a little later.
+func TestAChangeWaitsForTheOutcomeOfARunThatHasEnded(t *testing.T) {
+	changes := map[string]func(r *rig, id uint64) error{
+		"cancel": func(r *rig, id uint64) error { return r.Cancel(r.t.Context(), id) },
+		"move":   func(r *rig, id uint64) error { _, err := r.Reschedule(r.t.Context(), id, in(time.Hour)); return err },
+	}
+	for name, change := range changes {
+		for _, fails := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, fails %t", name, fails), func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					row := r.order(1, -time.Second)
+					taken, err := r.lane.Take(t.Context(), 1)
+					require.NoError(t, err)
+					conflict(t, task.ConflictRunning, change(r, row.JobID))
+					r.queue.RunsEnded(taken...)
+					time.AfterFunc(500*time.Millisecond, func() {
+						if !fails {
+							r.become(row, task.Processed)
+							row.Status = task.Processed
+						}
+						r.queue.Done(taken[0], row, false)
+					})
+					began := time.Now()
+					if err := change(r, row.JobID); fails {
+						require.NoError(t, err)
+					} else {
+						conflict(t, task.ConflictProcessed, err)
+					}
+					require.Equal(t, 500*time.Millisecond, time.Since(began))
+				})
+			})
+		}
 	}
 }
 

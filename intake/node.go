@@ -152,13 +152,16 @@ func (s *node) hold(ctx context.Context, jobID uint64, partition int, term uint6
 	return nil, NotBegun("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
-// awaitRecorded waits until the queue has learned of an outcome that the store has already: who has read it there may change the task
-// now. It reports whether that was so.
+// awaitRecorded waits until the outcome of a run that has ended is recorded, or until the queue has learned of one that the store has
+// already: who knows of the end may change the task now. It reports whether that was so.
 func (s *node) awaitRecorded(ctx context.Context, jobID uint64) bool {
-	ended := s.cfg.Queue.Ended(jobID)
-	t, err := s.cfg.Store.Get(ctx, jobID)
-	if err != nil || t.Status == task.Pending {
-		return false
+	ended := s.cfg.Queue.Recorded(jobID)
+	if ended == nil {
+		ended = s.cfg.Queue.Ended(jobID)
+		t, err := s.cfg.Store.Get(ctx, jobID)
+		if err != nil || t.Status == task.Pending {
+			return false
+		}
 	}
 	if ended == nil {
 		return true
@@ -166,13 +169,13 @@ func (s *node) awaitRecorded(ctx context.Context, jobID uint64) bool {
 	select {
 	case <-ended:
 		return true
-	case <-time.After(recordedPatience): // a hand has written this status, and the task runs
+	case <-time.After(recordedPatience): // a hand has written this status, and the task runs; or the database hangs
 	case <-ctx.Done():
 	}
 	return false
 }
 
-// recordedPatience is how long the queue may take to learn of an outcome.
+// recordedPatience is how long an outcome may take to be recorded, and the queue to learn of it.
 const recordedPatience = time.Second
 
 // getMatching reads a task that must have one of the tags. If the read fails, the change has not begun.
