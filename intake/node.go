@@ -152,8 +152,8 @@ func (s *node) hold(ctx context.Context, jobID uint64, partition int, term uint6
 	return nil, NotBegun("partition %d has just been lost; task %d is not changed", partition, jobID)
 }
 
-// awaitRecorded waits until the outcome of a run that has ended is recorded, or until the queue has learned of one that the store has
-// already: who knows of the end may change the task now. It reports whether that was so.
+// awaitRecorded waits until the outcome of a run that has ended is recorded, and until the queue has it. It reports whether a caller may
+// change the task now.
 func (s *node) awaitRecorded(ctx context.Context, jobID uint64) bool {
 	ended := s.cfg.Queue.Recorded(jobID)
 	if ended == nil {

@@ -153,10 +153,9 @@ func TestTasksAtTheirLastChanceRunAlone(t *testing.T) {
 	p := second()
 	bubble(t, func(t *testing.T, r *rig) {
 		r.killed()
-		var once, twice []uint64
 		for id := range uint64(3) {
-			once = append(once, r.submitCutOff(1, id, 50*time.Millisecond, 1))
-			twice = append(twice, r.submitCutOff(1, 10+id, 50*time.Millisecond, 2))
+			r.submitCutOff(1, id, 50*time.Millisecond, 1)
+			r.submitCutOff(1, 10+id, 50*time.Millisecond, 2)
 		}
 		begin := time.Now()
 		r.after(500 * time.Millisecond)
