@@ -86,10 +86,12 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 		}
 		e.bizQueue.checking--
 		e.bizQueue.setReread(e, false)
+		mostAhead := q.cfg.StaleAfter / 2
 		if e.Task.ActionTime.Equal(row.ActionTime) {
 			e.checked += max(0, min(now.Sub(e.checkBegan), now.Sub(row.ActionTime)))
 		} else {
 			e.offeredAt, e.checked = now, 0
+			mostAhead = q.cfg.CheckAhead // an earlier task can displace it while it waits
 		}
 		e.Task, e.readAt = row, e.checkBegan
 		switch took := now.Sub(e.readAt); {
@@ -104,7 +106,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 		switch {
 		case row.ActionTime.After(now):
 			e.runAt = row.ActionTime
-			if row.ActionTime.Sub(now) > q.cfg.StaleAfter/2 {
+			if row.ActionTime.Sub(now) > mostAhead {
 				e.state = waiting
 			}
 		case e.runAt.After(now): // moved to an earlier time

@@ -97,6 +97,18 @@ func TestARunThatHasEndedIsTheLast(t *testing.T) {
 	})
 }
 
+// A row that a hand moves by a second is not due soon: in a full queue it gives its place to one that is.
+func TestAMovedTaskGivesItsPlaceToAnEarlierOne(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		r.check()
+		r.read(r.order(1, 100*time.Millisecond))
+		r.stored(task.Task{JobID: 1, BizType: orders, ActionTime: r.start.Add(time.Second)})
+		time.Sleep(100 * time.Millisecond) // in a bubble
+		require.Empty(t, r.read(r.order(2, 0)))
+		require.EqualValues(t, 2, r.one(r.orders).ID())
+	})
+}
+
 func TestEndedRunsLeaveRoom(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		for id := range uint64(6) {
