@@ -91,6 +91,7 @@ func (q *Queue) ApplyChecks(entries []*Entry, rows map[uint64]task.Task) {
 			e.checked += max(0, min(now.Sub(e.checkBegan), now.Sub(row.ActionTime)))
 		} else {
 			e.offeredAt, e.checked = now, 0
+			e.bizQueue.clearLate(e)
 			mostAhead = q.cfg.CheckAhead // an earlier task can displace it while it waits
 		}
 		e.Task, e.readAt = row, e.checkBegan

@@ -109,6 +109,25 @@ func TestAMovedTaskGivesItsPlaceToAnEarlierOne(t *testing.T) {
 	})
 }
 
+// A row of the backlog that a hand moves to a later time is not of the backlog any more, and another one may come.
+func TestAMovedTaskLeavesTheBacklog(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, r *rig) {
+		r.RemoveType(orders)
+		r.orders = r.AddType(task.BizType{ID: orders, Workers: 1, CatchUp: 1})
+		r.check()
+		r.read(r.order(1, -time.Hour), r.order(2, -time.Hour))
+		r.stored(task.Task{JobID: 1, BizType: orders, ActionTime: r.start.Add(time.Hour)})
+		time.Sleep(3 * time.Second) // in a bubble
+		require.Empty(t, r.due(r.orders, 1), "its row is read again")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		next, err := r.NextRefill(ctx)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, next.From.JobID)
+	})
+}
+
 func TestEndedRunsLeaveRoom(t *testing.T) {
 	bubble(t, 10, func(t *testing.T, r *rig) {
 		for id := range uint64(6) {

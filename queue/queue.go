@@ -230,6 +230,7 @@ func (q *Queue) refresh(e *Entry, t *task.Task, now, read time.Time) {
 		e.bizQueue.wakeLeaders() // one of them may wait for this entry
 	}
 	e.offeredAt, e.checked = now, 0
+	e.bizQueue.clearLate(e)
 	if t.ActionTime.After(now) {
 		e.state, e.runAt = waiting, t.ActionTime
 	} else {
