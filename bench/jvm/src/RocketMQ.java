@@ -21,6 +21,7 @@ import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
@@ -99,7 +100,11 @@ final class RocketMQ extends Peer {
       throw new IllegalStateException("the broker does not start");
     }
     controller.start();
-    controller.registerBrokerAll(true, false, true);
+    // The first registration may meet a name server that is not ready for it, and the next one comes after ten seconds.
+    while (namesrv.getRouteInfoManager().pickupTopicRouteData(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC) == null) {
+      controller.registerBrokerAll(true, false, true);
+      Thread.sleep(50);
+    }
 
     try (ServerSocket control = new ServerSocket(port, 16, InetAddress.getByName(HOST))) {
       while (true) {
