@@ -9,10 +9,12 @@ import (
 	"github.com/timeoutcenter/toc/store"
 )
 
-// The pause after a batch of deletions is purgeRest times as long as the batch took, but purgePause at most.
+// The pause after a batch of deletions is purgeRest times as long as the batch took, but purgePause at most. The first round begins
+// firstPurge after the start.
 const (
 	purgeRest  = 15
 	purgePause = 50 * time.Millisecond
+	firstPurge = time.Minute
 )
 
 // purger deletes the rows of a database that are older than their retention. A round visits each partition once. One starts every tenth
@@ -56,12 +58,12 @@ func (s *Scanner) newPurger(database int) *purger {
 func (p *purger) run(ctx context.Context) error {
 	p.noteLag(0)
 	p.began = time.Now()
-	for round := 0; ; round++ {
-		if err := wait.For(ctx, p.every-time.Since(p.began)); err != nil {
+	for round, rest := 0, min(firstPurge, p.every); ; round, rest = round+1, p.every {
+		if err := wait.For(ctx, rest-time.Since(p.began)); err != nil {
 			return err
 		}
+		lag, unknown := time.Duration(0), p.lag+time.Since(p.began)
 		p.began = time.Now()
-		lag, unknown := time.Duration(0), p.lag+p.every
 		for partition, end := p.cfg.Layout.DatabasePartitions(p.database); partition < end; partition++ {
 			for _, rows := range p.kinds {
 				if rows.seldom && round%max(1, int(rows.retention/10/p.every)) > 0 {
@@ -90,6 +92,13 @@ func (p *purger) noteLag(lag time.Duration) {
 // purgePartition deletes batch after batch, until no old row is left or only locked ones. It returns for how long the oldest row that
 // is left should be gone.
 func (p *purger) purgePartition(ctx context.Context, partition int, rows purging) (lag time.Duration, err error) {
+	locked := 0
+	defer func() {
+		if locked > 0 {
+			p.cfg.Logger.Warn("old rows not purged, which another transaction has locked; trying again in the next round",
+				"partition", partition, "rows", locked)
+		}
+	}()
 	for p.cfg.Ownership.Owns(partition) {
 		began := time.Now()
 		before, err := p.earlierNow(ctx, partition)
@@ -107,11 +116,12 @@ func (p *purger) purgePartition(ctx context.Context, partition int, rows purging
 		if lag > 2*p.every { // the rounds take too long
 			p.noteLag(lag)
 		}
+		locked = batch.Locked
 		p.cfg.Observer.Purged(batch)
 		if err := wait.For(ctx, p.pause(time.Since(began))); err != nil || batch.Rows() == 0 {
 			return lag, err
 		}
-		if !batch.More {
+		if !batch.More && locked == 0 {
 			break
 		}
 	}
@@ -119,11 +129,11 @@ func (p *purger) purgePartition(ctx context.Context, partition int, rows purging
 }
 
 // pause is the pause after a batch that took so long. It becomes shorter while the time of the round is used up, but not shorter
-// than the batch took: so a purge that falls behind takes half of the time of a connection.
+// than the batch took: so a purge that falls behind takes half of the time of a connection at most.
 func (p *purger) pause(took time.Duration) time.Duration {
 	left := 1 - float64(time.Since(p.began))/float64(p.every)
 	rest := time.Duration(left * float64(min(purgeRest*took, purgePause)))
-	return max(rest, min(took, purgePause))
+	return max(rest, took)
 }
 
 // purgeDead purges the dead tasks of a partition, and then the Timer's dead queues.

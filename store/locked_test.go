@@ -55,6 +55,42 @@ func (f *fixture) inEachTable(n int) (tasks []task.Task) {
 	return tasks
 }
 
+// A purge leaves locked rows, and deletes the ones beside them.
+func TestMySQLPurgeLeavesLockedRows(t *testing.T) {
+	t.Parallel()
+	f := onMySQL().open(t, small)
+	stored := f.put(t, f.inEachTable(50)...)
+	moves := make([]store.Move, len(stored))
+	for i, one := range stored {
+		moves[i] = store.Move{JobID: one.JobID, To: task.Processed}
+	}
+	_, err := f.Apply(t.Context(), 0, f.Stamp(0), moves)
+	require.NoError(t, err)
+	locked := []int{7, 8, 120}
+	var release []func()
+	for _, i := range locked {
+		release = append(release, f.forgetRow(t, stored[i]))
+	}
+	f.clock.advance(time.Hour)
+	purge := func() (deleted, locked int) {
+		for p, end := f.layout.DatabasePartitions(0); p < end; p++ {
+			purged, err := f.Purge(t.Context(), p, f.in(0))
+			require.NoError(t, err)
+			deleted, locked = deleted+purged.Rows(), locked+purged.Locked
+		}
+		return deleted, locked
+	}
+	deleted, left := purge()
+	require.Equal(t, len(stored)-len(locked), deleted)
+	require.Equal(t, len(locked), left)
+	for _, r := range release {
+		r()
+	}
+	deleted, left = purge()
+	require.Equal(t, len(locked), deleted)
+	require.Zero(t, left)
+}
+
 // Before, a batch waited for one locked row, failed as a whole after 15 s and was tried again as a whole, for as long as the row was locked.
 func TestMySQLLockedRowsHoldUpThemselves(t *testing.T) {
 	t.Parallel()

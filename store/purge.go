@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/timeoutcenter/toc/sharding"
@@ -30,6 +32,7 @@ func (s *databases) Clock(ctx context.Context, database int) (time.Time, error) 
 type Purged struct {
 	Processed, Cancelled, Dead int
 	Entries                    int       // of the audit
+	Locked                     int       // rows that another transaction has locked, or that no time was left for
 	More                       bool      // a table may have more
 	Oldest                     time.Time // when the oldest row of the batch was due, or has changed later; zero: there is none
 }
@@ -82,10 +85,11 @@ type finishedBefore struct {
 	args   []any
 }
 
-// finishedRows are rows of a table with a status.
-type finishedRows struct {
+// finishedRow is a row of a table with a status.
+type finishedRow struct {
 	table  int
 	status task.Status
+	id     any // as the backend takes it
 }
 
 func (s retention) purge(ctx context.Context, partition int, kinds []finishedBefore, before time.Time) (p Purged, err error) {
@@ -98,12 +102,16 @@ func (s retention) purge(ctx context.Context, partition int, kinds []finishedBef
 	return p, s.wrap(database, "purge", err)
 }
 
-// finished returns the job_ids of a batch, the time of the oldest, and whether a table may have more.
+// finished returns a batch, the time of the oldest, and whether a table may have more.
 func (s retention) finished(ctx context.Context, partition int,
-	kinds []finishedBefore) (finished map[finishedRows][]any, oldest time.Time, more bool, err error) {
+	kinds []finishedBefore) (finished []finishedRow, oldest time.Time, more bool, err error) {
 	first, end := s.layout.PartitionShards(partition)
 	perTable := max(1, purgeRows/(end-first))
-	finished = make(map[finishedRows][]any)
+	type kind struct {
+		table  int
+		status task.Status
+	}
+	found := make(map[kind]int)
 	err = s.scanShards(ctx, first, end, maxMembers/2, func(u *union, shard int) {
 		for _, k := range kinds {
 			u.add(s.backend.unionMember("SELECT job_id,status,action_time,gmt_modified FROM "+s.indexed(shard, indexDue)+
@@ -117,9 +125,10 @@ func (s retention) finished(ctx context.Context, partition int,
 		var due, modified utc
 		err := rows.Scan(&id, &status, &due, &modified)
 		shard, _ := s.layout.ShardOf(uint64(id))
-		of := finishedRows{s.layout.Table(shard), status}
-		finished[of] = append(finished[of], s.backend.idArg(uint64(id)))
-		more = more || len(finished[of]) == perTable
+		of := kind{s.layout.Table(shard), status}
+		finished = append(finished, finishedRow{of.table, status, s.backend.idArg(uint64(id))})
+		found[of]++
+		more = more || found[of] == perTable
 		at := time.Time(due)
 		if at.Before(time.Time(modified)) {
 			at = time.Time(modified)
@@ -129,29 +138,59 @@ func (s retention) finished(ctx context.Context, partition int,
 		}
 		return err
 	})
+	slices.SortStableFunc(finished, func(a, b finishedRow) int {
+		return cmp.Or(a.table-b.table, cmp.Compare(a.status, b.status))
+	})
 	return finished, oldest, more, err
 }
 
-// deleteFinished deletes rows that still have their status and have not changed since they were read.
-func (s retention) deleteFinished(ctx context.Context, database int, finished map[finishedRows][]any,
-	before time.Time) (p Purged, err error) {
+// deleteFinished deletes rows that still have their status and have not changed since they were read. If some are locked, it splits
+// the batch until they are alone.
+func (s retention) deleteFinished(ctx context.Context, database int, finished []finishedRow, before time.Time) (p Purged, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
+	parts, transact := [][]finishedRow{finished}, s.transact
+	for ; len(parts) > 0; parts = parts[1:] {
+		part := parts[0]
+		if p.Locked > 0 && s.isOutOfTime(ctx) {
+			p.Locked += len(part)
+			continue
+		}
+		err := s.deletePart(ctx, database, part, before, transact, &p)
+		switch why := s.backend.refusal(err); {
+		case why == refusedConflict: // the next round will delete them
+		case why == refusedLocked && len(part) > 1:
+			parts = slices.AppendSeq(parts, slices.Chunk(part, (len(part)+splitParts-1)/splitParts))
+			transact = s.transactNow
+		case why == refusedLocked:
+			p.Locked++
+		case err != nil:
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// deletePart deletes rows, which are sorted by table and status, in one transaction.
+func (s retention) deletePart(ctx context.Context, database int, part []finishedRow, before time.Time, transact transactor,
+	p *Purged) error {
 	var statements []statement
-	var of []finishedRows
-	for rows, ids := range finished {
-		of = append(of, rows)
+	var of []task.Status
+	for len(part) > 0 {
+		first, n := part[0], 0
+		var args []any
+		for ; n < len(part) && part[n].table == first.table && part[n].status == first.status; n++ {
+			args = append(args, part[n].id)
+		}
 		statements = append(statements, statement{
-			sql:  s.backend.deleteFrom(rows.table) + " WHERE t.job_id IN (" + placeholders(len(ids)) + ") AND t.status=? AND t.gmt_modified<?",
-			args: append(ids, int64(rows.status), s.backend.timeArg(before)),
+			sql:  s.backend.deleteFrom(first.table) + " WHERE t.job_id IN (" + placeholders(n) + ") AND t.status=? AND t.gmt_modified<?",
+			args: append(args, int64(first.status), s.backend.timeArg(before)),
 		})
+		of, part = append(of, first.status), part[n:]
 	}
-	affected, err := s.transact(ctx, database, statements)
-	if why := s.backend.refusal(err); why == refusedConflict || why == refusedLocked {
-		return p, nil // the next round will delete them
-	}
+	affected, err := transact(ctx, database, statements)
 	for i, n := range affected {
-		p.add(of[i].status, int(n))
+		p.add(of[i], int(n))
 	}
-	return p, err
+	return err
 }
