@@ -20,10 +20,10 @@ import (
 // whose transport may read the contexts of the callers, as one does that traces requests.
 func WithGathering(on bool) Option { return func(c *Client) { c.gathers = &on } }
 
-// The limits of gathering. The largest request has a MiB, which proxies let through.
+// The limits of gathering. The largest request has less than a MiB, which proxies let through.
 const (
 	gatherTasks  = 256                   // in a request
-	gatherBytes  = 4 << 10               // of a task; a larger one goes alone
+	gatherBytes  = 4000                  // of a task; a larger one goes alone
 	gatherFlight = 2                     // requests under way
 	gatherSlow   = 50 * time.Millisecond // a request that takes longer holds up no other: the row of one of its tasks may be locked
 	gatherPause  = time.Minute           // all go alone for so long after a server has refused to take them together

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from ._errors import Error, refused
 
 _TASKS = 256  # in a request
-_BYTES = 4 << 10  # of a task; a larger one goes alone
+_BYTES = 4000  # of a task; a larger one goes alone
 _FLIGHT = 2  # requests under way
 _SLOW = 0.05  # seconds; a request that takes longer holds up no other: the row of one of its tasks may be locked
 _PAUSE = 60.0  # seconds for which all go alone after a server has refused to take them together

@@ -22,7 +22,7 @@ import java.util.concurrent.TimeUnit;
  */
 final class Gatherer {
     private static final int TASKS = 256; // in a request
-    private static final int BYTES = 4 << 10; // of a task; a larger one goes alone
+    private static final int BYTES = 4000; // of a task; a larger one goes alone
     private static final int FLIGHTS = 2; // requests under way
 
     /** After a server has refused a request of many, all go alone for so long. */
