@@ -230,7 +230,7 @@ var descriptions = map[string]description{
 	},
 	"list-audit": {
 		tag: "center", summary: "Who did what",
-		text:     "Every redrive and every discard, the latest first.",
+		text:     "Every pause, resume, redrive, discard, retry, stop and undo, the latest first.",
 		answer:   `{"entries":[{"at":"2026-01-02T15:04:05.000Z","actor":"api","action":"redrive","target":"order_close","count":250,"detail":"{\"error\":\"is locked\"}"}]}`,
 		refusals: []int{422, 503},
 	},
@@ -276,7 +276,7 @@ var descriptions = map[string]description{
 	},
 	"list-biz-types": {
 		tag: "center", summary: "The business types",
-		text:     "The configured business types and what this node has to do for each.",
+		text:     "The configured business types, and what all nodes together have to do for each.",
 		answer:   `{"biz_types":[{"id":"1","name":"order_close","mode":"scan","processor":"webhook","queue_depth":12,"running":3,"overdue":0,"oldest_overdue_seconds":0,"retrying":341,"oldest_retrying_seconds":500.25,"oldest_promise_seconds":500.25,"last_error":"POST http://127.0.0.1:9000/close: 503 Service Unavailable","rate_limit":0,"max_running":0,"catch_up":0}]}`,
 		refusals: []int{422, 503},
 	},
