@@ -317,12 +317,22 @@ func TestAChangeWaitsForTheOutcomeOfARunThatHasEnded(t *testing.T) {
 	changes := map[string]func(r *rig, id uint64) error{
 		"cancel": func(r *rig, id uint64) error { return r.Cancel(r.t.Context(), id) },
 		"move":   func(r *rig, id uint64) error { _, err := r.Reschedule(r.t.Context(), id, in(time.Hour)); return err },
+		"submit": func(r *rig, _ uint64) error {
+			s := good()
+			s.DedupKey, s.OnDuplicate, s.Delay, s.ActionTime = "k", api.Move, time.Hour, time.Time{}
+			_, err := r.Submit(r.t.Context(), s)
+			return err
+		},
 	}
 	for name, change := range changes {
 		for _, fails := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, fails %t", name, fails), func(t *testing.T) {
 				bubble(t, func(t *testing.T, r *rig) {
-					row := r.order(1, -time.Second)
+					s := good()
+					s.DedupKey, s.Delay, s.ActionTime = "k", 0, now().Add(-time.Second)
+					first, err := r.Submit(t.Context(), s)
+					require.NoError(t, err)
+					row := first.Task
 					taken, err := r.lane.Take(t.Context(), 1)
 					require.NoError(t, err)
 					conflict(t, task.ConflictRunning, change(r, row.JobID))

@@ -18,10 +18,10 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.namesrv.NamesrvConfig;
-import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
@@ -100,8 +100,10 @@ final class RocketMQ extends Peer {
       throw new IllegalStateException("the broker does not start");
     }
     controller.start();
-    // The first registration may meet a name server that is not ready for it, and the next one comes after ten seconds.
-    while (namesrv.getRouteInfoManager().pickupTopicRouteData(TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC) == null) {
+    // A consumer looks for queues of a new topic only each 20 s, so the topic is there before it. The first registration may meet a
+    // name server that is not ready for it, and the next one comes after ten seconds.
+    controller.getTopicConfigManager().updateTopicConfig(new TopicConfig(TOPIC, 8, 8));
+    while (namesrv.getRouteInfoManager().pickupTopicRouteData(TOPIC) == null) {
       controller.registerBrokerAll(true, false, true);
       Thread.sleep(50);
     }
