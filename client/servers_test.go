@@ -78,8 +78,8 @@ func TestAServerIsNotThere(t *testing.T) {
 // What may have been done is asked of another server only if it is safe to repeat.
 func TestAnAnswerIsLost(t *testing.T) {
 	key := client.Submit{BizType: "a", BizID: 1, Delay: time.Minute, DedupKey: "k"}
-	moves, noKey := key, key
-	moves.OnDuplicate, noKey.DedupKey = "move", ""
+	moves, again, noKey := key, key, key
+	moves.OnDuplicate, again.OnDuplicate, noKey.DedupKey = client.Move, client.Again, ""
 	for name, row := range map[string]struct {
 		call func(c *client.Client) error
 		safe bool
@@ -88,6 +88,7 @@ func TestAnAnswerIsLost(t *testing.T) {
 		"submit":         {func(c *client.Client) error { _, err := c.Submit(t.Context(), noKey); return err }, false},
 		"submit by key":  {func(c *client.Client) error { _, err := c.Submit(t.Context(), key); return err }, true},
 		"submit to move": {func(c *client.Client) error { _, err := c.Submit(t.Context(), moves); return err }, false},
+		"submit again":   {func(c *client.Client) error { _, err := c.Submit(t.Context(), again); return err }, false},
 		"batch of keys": {func(c *client.Client) error {
 			_, err := c.SubmitBatch(t.Context(), []client.Submit{key, key})
 			return err
