@@ -61,6 +61,7 @@ type App struct {
 	faultLog   faultLog
 	due        *dueCounter
 	queue      *queue.Queue
+	alarm      wait.Alarm
 	runner     *worker.Runner
 	scanner    *scanner.Scanner
 	timer      *redistimer.Timer

@@ -73,6 +73,7 @@ func (a *App) build() error {
 	a.limits.SetTypes(a.catalog.Load().All())
 	a.queue = queue.New(queue.Config{
 		Capacity: a.cfg.Queue.Capacity, Partitions: a.layout.Partitions, Ownership: owned, Limits: a.limits, Now: a.clock.Now,
+		Alarm: &a.alarm,
 	})
 	redisTLS, err := a.tlsClient(redisSection, a.cfg.Redis.TLS)
 	if err != nil {

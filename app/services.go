@@ -44,6 +44,7 @@ func (a *App) services() []service {
 		{"cluster", true, owning, end, a.cluster.Run},
 		{"tracing", a.spans != nil, owning, end, a.spans.Run},
 		{"store", true, finding, end, a.watchDatabases},
+		{"alarm", true, finding, end, a.alarm.Run},
 		{"clock", true, finding, end, every(time.Second, time.Second, clocks{a}.checkClock)},
 		{"exchange", peers, finding, answering, a.exchange},
 		{"due", true, finding, end, every(dueFirst, dueEvery, a.due.countDue)},

@@ -35,7 +35,7 @@ func (q *Queue) NextChecks(ctx context.Context) ([]*Entry, error) {
 		if len(list) > 0 {
 			return list, nil
 		}
-		if err := await(ctx, q.checkSignal, wait); err != nil {
+		if err := await(ctx, q.checkSignal, wait, nil); err != nil {
 			return nil, err
 		}
 	}

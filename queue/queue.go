@@ -43,6 +43,8 @@ type Config struct {
 	StaleAfter time.Duration
 	// Now is the wall clock. Defaults to time.Now.
 	Now func() time.Time
+	// Alarm wakes the process when a task is due; nil: it may be a millisecond late.
+	Alarm *wait.Alarm
 }
 
 // WithDefaults replaces zero values by their defaults.
@@ -102,13 +104,17 @@ func New(cfg Config) *Queue {
 // longestWait is the time after which a waiter for a time looks at the clock again: the clock may have been set meanwhile.
 const longestWait = time.Second
 
-// await returns when s is set, or d or longestWait has passed (d < 0: never). It returns ctx's error if ctx ends first.
-func await(ctx context.Context, s wait.Signal, d time.Duration) error {
+// await returns when s is set, or d or longestWait has passed (d < 0: never). It returns ctx's error if ctx ends first. The alarm,
+// if there is one, makes d exact.
+func await(ctx context.Context, s wait.Signal, d time.Duration, alarm *wait.Alarm) error {
 	var expired <-chan time.Time
 	if d >= 0 {
 		t := time.NewTimer(min(d, longestWait))
 		defer t.Stop()
 		expired = t.C
+		if d <= longestWait {
+			alarm.At(d)
+		}
 	}
 	select {
 	case <-s:
@@ -431,7 +437,7 @@ func (q *Queue) WaitIdle(ctx context.Context) error {
 			q.idleSignal.Set() // for other callers of WaitIdle
 			return nil
 		}
-		if err := await(ctx, q.idleSignal, -1); err != nil {
+		if err := await(ctx, q.idleSignal, -1, nil); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ func (q *Queue) NextRefill(ctx context.Context) (Refill, error) {
 		if r, ok := q.nextRefill(); ok {
 			return r, nil
 		}
-		if err := await(ctx, q.refillSignal, -1); err != nil {
+		if err := await(ctx, q.refillSignal, -1, nil); err != nil {
 			return Refill{}, err
 		}
 	}

@@ -157,7 +157,7 @@ func (c Source) lead(ctx context.Context, look func() (done bool, wait time.Dura
 		if done || err != nil {
 			return err
 		}
-		if err := await(ctx, c.door.signal, wait); err != nil {
+		if err := await(ctx, c.door.signal, wait, c.queue.cfg.Alarm); err != nil {
 			return err
 		}
 	}
