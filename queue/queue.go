@@ -114,6 +114,7 @@ func await(ctx context.Context, s wait.Signal, d time.Duration, alarm *wait.Alar
 		expired = t.C
 		if d <= longestWait {
 			alarm.At(d)
+			defer alarm.Passed()
 		}
 	}
 	select {

@@ -12,8 +12,8 @@ import (
 )
 
 // Alarm makes timers exact. An idle process sleeps in epoll_wait, whose time-out Go gives in whole milliseconds, so a timer is up to
-// a millisecond late there. A timerfd ends that sleep at its time, and then the runtime looks at its timers as well. A nil Alarm does
-// nothing, and neither does one that does not run.
+// a millisecond late there. A timerfd among the files of that epoll ends the sleep at its time, and then the runtime looks at its
+// timers; nobody reads the file. A nil Alarm does nothing, and neither does one that does not run.
 type Alarm struct {
 	mu    sync.Mutex
 	fd    int             // the timerfd; 0: it does not run
@@ -33,33 +33,21 @@ func (a *Alarm) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("timerfd_create: %w", err)
 	}
-	file := os.NewFile(uintptr(fd), "timerfd")
-	start := func(fd int) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.fd, a.times = fd, nil
-	}
-	start(fd)
-	stop := sync.OnceFunc(func() {
-		start(0)
-		_ = file.Close()
-	})
-	defer stop()
-	defer context.AfterFunc(ctx, stop)()
-	for {
-		var expirations [8]byte
-		if _, err := file.Read(expirations[:]); ctx.Err() != nil {
-			return ctx.Err()
-		} else if err != nil {
-			return err
-		}
-		if err := a.next(); err != nil {
-			return err
-		}
-	}
+	file := os.NewFile(uintptr(fd), "timerfd") // from now on epoll has it
+	a.set(fd)
+	<-ctx.Done()
+	a.set(0)
+	_ = file.Close()
+	return ctx.Err()
 }
 
-// At asks for a wake-up d from now, for a timer that has been set to d already.
+func (a *Alarm) set(fd int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fd, a.times = fd, nil
+}
+
+// At asks for a wake-up d from now, for a timer that has been set to d already. Call Passed when the timer has expired or is stopped.
 func (a *Alarm) At(d time.Duration) {
 	if a == nil {
 		return
@@ -72,28 +60,31 @@ func (a *Alarm) At(d time.Duration) {
 	at := (clock(unix.CLOCK_MONOTONIC) + d).Truncate(alarmGrain) + alarmGrain // not before the timer
 	if i, known := slices.BinarySearch(a.times, at); !known {
 		if a.times = slices.Insert(a.times, i, at); i == 0 {
-			_ = a.set()
+			a.arm()
 		}
 	}
 }
 
-// next forgets the wake-ups that were due, and sets the next one.
-func (a *Alarm) next() error {
+// Passed forgets the wake-ups that were due, and sees to the next one.
+func (a *Alarm) Passed() {
+	if a == nil {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	due, _ := slices.BinarySearch(a.times, clock(unix.CLOCK_MONOTONIC)+1)
-	if a.times = slices.Delete(a.times, 0, due); len(a.times) == 0 || a.fd == 0 {
-		return nil
+	if a.fd == 0 || len(a.times) == 0 {
+		return
 	}
-	return a.set()
+	due, _ := slices.BinarySearch(a.times, clock(unix.CLOCK_MONOTONIC)+1)
+	if a.times = slices.Delete(a.times, 0, due); due > 0 && len(a.times) > 0 {
+		a.arm()
+	}
 }
 
-func (a *Alarm) set() error {
+// arm sets the timerfd. If the kernel refused it, timers would be as late as without.
+func (a *Alarm) arm() {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(a.times[0]))}
-	if err := unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &at, nil); err != nil {
-		return fmt.Errorf("timerfd_settime: %w", err)
-	}
-	return nil
+	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &at, nil)
 }
 
 // isVirtual reports whether this goroutine's time is that of a synctest bubble, which begins in the year 2000.

@@ -18,3 +18,6 @@ func (*Alarm) Run(ctx context.Context) error {
 
 // At does nothing.
 func (*Alarm) At(time.Duration) {}
+
+// Passed does nothing.
+func (*Alarm) Passed() {}
