@@ -53,13 +53,20 @@ func (a *App) notDurable() *fault {
 		begins: "database is not durable: answered writes may be lost", ends: "database is durable again",
 		again: true, every: 10 * time.Second,
 		check: func(ctx context.Context) {
+			asked := make(map[int]*[]string) // by server
 			for d := range settings {
 				if a.store.Condition(d).Down != nil {
 					continue
 				}
-				if now, err := a.store.Durability(ctx, d); err == nil { // else the last answer stands
-					settings[d].Store(&now)
+				server := a.store.Server(d)
+				if asked[server] == nil {
+					now, err := a.store.Durability(ctx, d)
+					if err != nil {
+						continue // the last answer stands
+					}
+					asked[server] = &now
 				}
+				settings[d].Store(asked[server])
 			}
 		},
 		find: ofDatabases(func(d *database) (string, []any) {

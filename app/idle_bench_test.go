@@ -10,6 +10,7 @@ import (
 
 	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/configs"
+	"github.com/timeoutcenter/toc/internal/virtual"
 	"github.com/timeoutcenter/toc/internal/wait"
 	"github.com/timeoutcenter/toc/processor"
 	"github.com/timeoutcenter/toc/task"
@@ -31,7 +32,7 @@ func BenchmarkIdleDay(b *testing.B) {
 						nothing := processor.Func(func(context.Context, task.Task) error { return nil })
 						c, err := app.New(cfg, app.WithoutHTTP(), app.WithBizType(configs.BizType{ID: 1, Name: "order_close", Mode: mode}, nothing))
 						require.NoError(t, err)
-						var pace wait.Pace
+						var pace virtual.Pace
 						require.NoError(t, c.Start(wait.WithPace(t.Context(), &pace)))
 						time.Sleep(10 * time.Second)
 						pace.Slow(5 * time.Minute)

@@ -71,16 +71,14 @@ func (w *Watcher) Run(ctx context.Context) error {
 	for asked := false; ctx.Err() == nil; {
 		w.runOnce(ctx, asked)
 		pause, roused := wait.Slowed(ctx, w.interval)
-		timer := time.NewTimer(pause)
 		asked = false
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-roused:
 		case <-w.poked:
 			asked = true
 		}
-		timer.Stop()
 	}
 	return nil
 }

@@ -269,6 +269,7 @@ func (r *rig) after(d time.Duration) {
 type faults struct {
 	*store.Store
 	insert func(t *task.Task) error // fails after the row is stored
+	slow   chan struct{}            // for which inserts into database 1 wait; nil: they do not
 	move   func(m *store.Move) (applied bool, err error)
 	moved  func(m *store.Move) error // fails after the move is made
 	get    func(id uint64) error
@@ -307,8 +308,19 @@ func (f *faults) DeadGroups(ctx context.Context, bizType *uint64) ([]store.DeadG
 	return f.Store.DeadGroups(ctx, bizType)
 }
 
-func (f *faults) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted {
-	results := f.Store.InsertAgain(ctx, tasks, again)
+func (f *faults) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool,
+	early func([]int, []store.Inserted)) []store.Inserted {
+	results := f.Store.InsertAgain(ctx, tasks, again, nil)
+	if f.slow != nil {
+		var decided []int
+		for i := range tasks {
+			if layout.Database(layout.Shard(tasks[i].BizID)) == 0 {
+				decided = append(decided, i)
+			}
+		}
+		early(decided, results)
+		<-f.slow
+	}
 	for i := range results {
 		if f.insert != nil {
 			if err := f.insert(&results[i].Task); err != nil {

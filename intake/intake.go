@@ -34,7 +34,8 @@ import (
 // Store is the part of the task store that a Service uses; see store.Store.
 type Store interface {
 	NewID(bizID uint64) uint64
-	InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []store.Inserted
+	InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool,
+		early func(decided []int, results []store.Inserted)) []store.Inserted
 	Move(ctx context.Context, m store.Move) (applied bool, err error)
 	MoveAll(ctx context.Context, moves []store.Move) []store.Moved
 	Get(ctx context.Context, jobID uint64) (task.Task, error)

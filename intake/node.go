@@ -175,8 +175,9 @@ func (s *node) awaitRecorded(ctx context.Context, jobID uint64) bool {
 	return false
 }
 
-// recordedPatience is how long an outcome may take to be recorded, and the queue to learn of it.
-const recordedPatience = time.Second
+// recordedPatience is how long an outcome may take to be recorded, and the queue to learn of it: it waits for others for up to a second,
+// and then for its flush.
+const recordedPatience = 2 * time.Second
 
 // getMatching reads a task that must have one of the tags. If the read fails, the change has not begun.
 func (s *node) getMatching(ctx context.Context, jobID uint64, ifMatch []string) (task.Task, error) {

@@ -97,16 +97,23 @@ func (s *leases) settleAndLease(ctx context.Context, bizType string, q api.AskLe
 	if err := checkSettlements(q.Settle); err != nil {
 		return api.LeaseAnswer{}, err
 	}
-	var results []api.Settled
-	var settled sync.WaitGroup
-	settled.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, settleWithin)
-		defer cancel()
-		results, _ = s.Settle(ctx, q.Settle...) // they are checked
+	settling, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	settled := make(chan []api.Settled, 1)
+	s.waiters.background(func() {
+		results, _ := s.Settle(settling, q.Settle...) // they are checked
+		settled <- results
 	})
 	ask := api.AskLease{Max: q.Max, TTR: q.TTR}
 	answer, err := s.Lease(ctx, bizType, ask)
-	settled.Wait()
+	results := make([]api.Settled, len(q.Settle))
+	select {
+	case results = <-settled:
+	case <-settling.Done():
+		for i := range results {
+			results[i] = api.Settled{Lease: q.Settle[i].Lease, Result: api.SettledUnavailable}
+		}
+	}
 	if len(answer.Tasks) == 0 && err == nil {
 		answer, err = s.Lease(ctx, bizType, ask)
 	}
@@ -121,8 +128,8 @@ func (s *leases) settleAndLease(ctx context.Context, bizType string, q api.AskLe
 	return answer, nil
 }
 
-// settleWithin bounds the settlements of a lease request.
-const settleWithin = 30 * time.Second
+// settleWithin is how long a lease request waits for its settlements: its leases end meanwhile. A locked row is refused earlier.
+const settleWithin = 3 * time.Second
 
 func (s *leases) pullType(name string) (task.BizType, error) {
 	b, err := s.Types().Find(name)

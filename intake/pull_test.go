@@ -307,6 +307,7 @@ type room struct {
 	settled atomic.Bool
 	given   atomic.Bool
 	err     error
+	hang    chan struct{} // for which settlements wait; nil: they do not
 }
 
 func (r *room) Lease(context.Context, context.Context, uint64, int, time.Duration, func() bool) ([]task.Task, error) {
@@ -317,7 +318,9 @@ func (r *room) Lease(context.Context, context.Context, uint64, int, time.Duratio
 }
 
 func (r *room) Settle(_ context.Context, list []worker.Settlement) []worker.Settled {
-	r.settled.Store(true)
+	if r.settled.Store(true); r.hang != nil {
+		<-r.hang
+	}
 	return slices.Repeat([]worker.Settled{worker.SettledOK}, len(list))
 }
 
@@ -350,5 +353,22 @@ func TestLeaseSettlesFirst(t *testing.T) {
 		require.NoError(t, err, "the results are answered all the same")
 		require.Equal(t, api.LeaseAnswer{Tasks: []api.LeasedTask{}, Results: results[:1]}, got)
 		require.Zero(t, time.Since(began))
+	})
+}
+
+// Leases do not wait for long for the settlements of their request. Before, they did as long as a database hung, and were over then.
+func TestALeaseDoesNotWaitForSettlementsThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := &distant{}
+		p := &room{alone: alone{other}, hang: make(chan struct{})}
+		p.settled.Store(true)
+		s, began := pullServiceIn(t, alone{other}, p), time.Now()
+		ack := api.Settlement{Lease: api.Lease{JobID: 1 << 30, Number: 7}.String(), Do: "ack"}
+		got, err := s.Lease(t.Context(), "orders", api.AskLease{Max: 2, Settle: []api.Settlement{ack}})
+		require.NoError(t, err)
+		require.Equal(t, 3*time.Second, time.Since(began))
+		require.Len(t, got.Tasks, 1)
+		require.Equal(t, []api.Settled{{Lease: ack.Lease, Result: "unavailable"}}, got.Results)
+		close(p.hang)
 	})
 }

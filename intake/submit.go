@@ -6,6 +6,7 @@ import (
 
 	"github.com/timeoutcenter/toc/api"
 	"github.com/timeoutcenter/toc/internal/tracing"
+	"github.com/timeoutcenter/toc/queue"
 	"github.com/timeoutcenter/toc/queue/dispatch"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -162,24 +163,26 @@ func (s *submits) submit(ctx context.Context, requests []api.Submit) []submitted
 	}
 
 	// Hold tasks that are due soon before a scan can see their rows, so that only this call queues them.
-	changes := s.holdQueued(ctx, tasks)
-	inserted := changes[:0]
+	holds := s.holdQueued(ctx, tasks)
 	isAgain := func(i int) bool { return requests[accepted[i].index].OnDuplicate == api.Again }
-	// Insert waits for its commit even if the caller leaves, so a stored task is always queued.
-	for i, in := range s.insert(ctx, tasks, isAgain) {
-		result, h := &results[accepted[i].index], changes[i].Hold
-		*result = submitted{in.Task, in.Duplicate, in.Err}
-		isNew := in.Err == nil && !in.Duplicate
-		if h != nil && !(isNew && in.Task.JobID == tasks[i].JobID) { // the scanner finds the row that the store has
-			h.Remove()
-			h = nil
+	// It waits for the commits even if the caller leaves, so a stored task is always queued.
+	s.insert(ctx, tasks, isAgain, func(decided []int, list []store.Inserted) {
+		inserted := make([]dispatch.Change, 0, len(decided))
+		for _, i := range decided {
+			in, result, h := &list[i], &results[accepted[i].index], holds[i]
+			*result = submitted{in.Task, in.Duplicate, in.Err}
+			isNew := in.Err == nil && !in.Duplicate
+			if h != nil && !(isNew && in.Task.JobID == tasks[i].JobID) { // the scanner finds the row that the store has
+				h.Remove()
+				h = nil
+			}
+			if isNew {
+				s.cfg.Observer.Submitted(accepted[i].bizType, 1)
+				inserted = append(inserted, dispatch.Change{Kind: dispatch.Inserted, Row: &result.task, Fresh: true, Hold: h})
+			}
 		}
-		if isNew {
-			s.cfg.Observer.Submitted(accepted[i].bizType, 1)
-			inserted = append(inserted, dispatch.Change{Kind: dispatch.Inserted, Row: &result.task, Fresh: true, Hold: h})
-		}
-	}
-	s.cfg.Dispatch.Moved(inserted...)
+		s.cfg.Dispatch.Moved(inserted...)
+	})
 	s.moveDuplicates(ctx, requests, results)
 	s.answerReplays(ctx, replays)
 	s.confirmFirst(requests, results)
@@ -187,23 +190,37 @@ func (s *submits) submit(ctx context.Context, requests []api.Submit) []submitted
 	return results
 }
 
-// insert stores tasks. Where a task may take the key of one that has ended, one whose run has ended here is waited for: its outcome is
-// about to be recorded.
-func (s *submits) insert(ctx context.Context, tasks []task.Task, isAgain func(i int) bool) []store.Inserted {
-	results := s.cfg.Store.InsertAgain(ctx, tasks, isAgain)
+// insert stores tasks, and passes their results on: of each task once, and before it waits for others. Where a task may take the key of one
+// that has ended, one whose run has ended here is waited for: its outcome is about to be recorded.
+func (s *submits) insert(ctx context.Context, tasks []task.Task, isAgain func(i int) bool,
+	passOn func(decided []int, list []store.Inserted)) {
 	var late []int
 	var again []task.Task
 	var waits []<-chan struct{}
-	for i, in := range results {
-		if in.Err != nil || !in.Duplicate || !isAgain(i) || in.Task.Status != task.Pending {
-			continue
+	isPassed := make([]bool, len(tasks))
+	sortOut := func(decided []int, list []store.Inserted) {
+		ready := decided[:0]
+		for _, i := range decided {
+			if isPassed[i] {
+				continue
+			}
+			isPassed[i] = true
+			if recorded := s.awaitedFirst(&list[i], isAgain(i)); recorded != nil {
+				late, again, waits = append(late, i), append(again, tasks[i]), append(waits, recorded)
+			} else {
+				ready = append(ready, i)
+			}
 		}
-		if recorded := s.cfg.Queue.Recorded(in.Task.JobID); recorded != nil {
-			late, again, waits = append(late, i), append(again, tasks[i]), append(waits, recorded)
-		}
+		passOn(ready, list)
 	}
+	all := make([]int, len(tasks))
+	for i := range all {
+		all[i] = i
+	}
+	results := s.cfg.Store.InsertAgain(ctx, tasks, isAgain, sortOut)
+	sortOut(all, results)
 	if late == nil {
-		return results
+		return
 	}
 	patience, cancel := context.WithTimeout(ctx, recordedPatience)
 	defer cancel()
@@ -213,15 +230,24 @@ func (s *submits) insert(ctx context.Context, tasks []task.Task, isAgain func(i 
 		case <-patience.Done():
 		}
 	}
-	for n, in := range s.cfg.Store.InsertAgain(ctx, again, func(int) bool { return true }) {
+	for n, in := range s.cfg.Store.InsertAgain(ctx, again, func(int) bool { return true }, nil) {
 		results[late[n]] = in
 	}
-	return results
+	passOn(late, results)
 }
 
-// holdQueued holds the tasks that belong into this node's queue. It returns a change for each task, with its hold if there is one.
-func (s *submits) holdQueued(ctx context.Context, tasks []task.Task) []dispatch.Change {
-	changes := make([]dispatch.Change, len(tasks))
+// awaitedFirst returns a channel that is closed when the outcome of a first task is recorded whose key a new one may take then; nil: there
+// is none.
+func (s *submits) awaitedFirst(in *store.Inserted, isAgain bool) <-chan struct{} {
+	if in.Err != nil || !in.Duplicate || !isAgain || in.Task.Status != task.Pending {
+		return nil
+	}
+	return s.cfg.Queue.Recorded(in.Task.JobID)
+}
+
+// holdQueued holds the tasks that belong into this node's queue. It returns a hold for each task, or nil.
+func (s *submits) holdQueued(ctx context.Context, tasks []task.Task) []*queue.Hold {
+	holds := make([]*queue.Hold, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
 		if s.cfg.Dispatch.Where(t) != dispatch.Queue {
@@ -229,10 +255,10 @@ func (s *submits) holdQueued(ctx context.Context, tasks []task.Task) []dispatch.
 		}
 		p, _ := s.partition(t.JobID)
 		if h, err := s.cfg.Queue.Hold(ctx, t.JobID, p); err == nil {
-			changes[i].Hold = h
+			holds[i] = h
 		}
 	}
-	return changes
+	return holds
 }
 
 // submitTraces are the traces of the requests of a SubmitBatch. A request with a traceparent has its own span. The others

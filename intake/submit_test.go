@@ -76,6 +76,31 @@ func good() api.Submit {
 	return api.Submit{BizType: "order_close", BizID: 42, Delay: time.Minute}
 }
 
+// A task does not wait for the slower databases of its request. Before, it was held until all had answered.
+func TestATaskDoesNotWaitForOtherDatabases(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.fault.slow = make(chan struct{})
+		batch := make([]api.Submit, 4)
+		for i := range batch {
+			batch[i] = api.Submit{BizType: "order_close", BizID: uint64(i), Now: true}
+		}
+		answered := make(chan []api.BatchResult)
+		go func() {
+			results, err := r.Service.SubmitBatch(t.Context(), batch)
+			require.NoError(t, err)
+			answered <- results
+		}()
+		synctest.Wait()
+		require.Equal(t, 2, r.queued(), "the tasks of database 0 are due")
+		close(r.fault.slow)
+		for _, got := range <-answered {
+			require.Nil(t, got.Err)
+		}
+		require.Equal(t, 4, r.queued())
+		require.Equal(t, 4, r.submitted["order_close"], "each once")
+	})
+}
+
 func TestRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		for _, c := range []struct {

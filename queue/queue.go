@@ -113,8 +113,7 @@ func await(ctx context.Context, s wait.Signal, d time.Duration, alarm *wait.Alar
 		defer t.Stop()
 		expired = t.C
 		if d <= longestWait {
-			alarm.At(d)
-			defer alarm.Passed()
+			defer alarm.Passed(alarm.At(d))
 		}
 	}
 	select {

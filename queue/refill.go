@@ -77,12 +77,10 @@ func (q *Queue) WaitRoom(ctx context.Context, bizType uint64, timeout time.Durat
 	room := b.room
 	q.mu.Unlock()
 
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-room:
 		return true
-	case <-timer.C:
+	case <-time.After(timeout):
 	case <-ctx.Done():
 	}
 	return false

@@ -66,11 +66,9 @@ func (c *armCall) wait() {
 	if c == nil {
 		return
 	}
-	timer := time.NewTimer(armTimeout)
-	defer timer.Stop()
 	select {
 	case <-c.over:
-	case <-timer.C:
+	case <-time.After(armTimeout):
 	}
 }
 

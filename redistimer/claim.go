@@ -61,10 +61,8 @@ func (cl *claimer) rounds(ctx context.Context) error {
 
 // await waits for d, until wake receives, or until ctx ends. isRoused: roused has received.
 func await(ctx context.Context, d time.Duration, wake wait.Signal, roused <-chan struct{}) (isRoused bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-wake:
 	case <-roused:
 		return true

@@ -99,6 +99,10 @@ func (cl *claimer) flushLoads(batch []claim) {
 func (cl *claimer) sortOut(c *claim, row *task.Task, owned bool, err error) (runs, arms bool) {
 	now := cl.cfg.Now()
 	switch {
+	case c.slot == nil && row == nil && err != nil: // where it belongs is unknown; a read of its partition finds out
+		cl.mu.Lock()
+		cl.reader.request(cl.partitionOf(c.member.JobID), nearFirst)
+		cl.mu.Unlock()
 	case c.isRemoved:
 		return false, row != nil && row.Status == task.Pending
 	case c.slot == nil:

@@ -399,3 +399,23 @@ func TestAClockThatWasSetBackForAMoment(t *testing.T) {
 		require.Less(t, c.runsOf(one.JobID)[0].at.Sub(one.ActionTime), 500*time.Millisecond)
 	})
 }
+
+// Under load the settlements of a slot share a call for up to half a second. Those of a partition that is lost go at once: its next
+// owner may wait for them.
+func TestSettlementsOfALostPartitionGoAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *center) {
+		n := c.start(allPartitions...)
+		for i := range uint64(600) {
+			n.submit(i, 20*time.Millisecond)
+			time.Sleep(2 * time.Millisecond) // in a bubble
+		}
+		time.Sleep(25 * time.Millisecond) // in a bubble: all have run, so that no later settlement sends the ones that wait
+		held := c.depth().Prepared
+		require.Greater(t, held, int64(20), "too few settlements wait for others: the test shows nothing")
+		for p := range allPartitions {
+			n.owned.set(p, false)
+		}
+		time.Sleep(10 * time.Millisecond) // in a bubble; without the loss they would wait for 50 ms without another one
+		require.Less(t, c.depth().Prepared, held/4, "only the ones whose outcomes are not recorded yet")
+	})
+}

@@ -93,7 +93,7 @@ type Timer struct{ *node }
 type node struct {
 	cfg        Config
 	slots      *slots.Slots
-	pace       *wait.Pace // of the polls; set by Run, before its loops
+	pace       wait.Pace // of the polls; set by Run, before its loops
 	hasTypes   chan struct{}
 	fallbacks  wait.Signal // see Watch
 	background sync.WaitGroup
@@ -123,7 +123,7 @@ func New(cfg Config) *Timer {
 	cfg.Nodes = cmp.Or[dispatch.Nodes](cfg.Nodes, dispatch.SingleNode{})
 	n := &node{
 		cfg: cfg, slots: slots.New(cfg.Client, cfg.Prefix),
-		hasTypes: make(chan struct{}), fallbacks: wait.NewSignal(),
+		pace: wait.PaceOf(context.Background()), hasTypes: make(chan struct{}), fallbacks: wait.NewSignal(),
 		bizTimers: make(map[uint64]*bizTimer), closing: make(map[uint64]*bizTimer),
 		partitions: make([]partition, cfg.Layout.Partitions), servers: make(map[string]*server),
 	}

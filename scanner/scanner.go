@@ -174,11 +174,10 @@ func (s *Scanner) followChanges(ctx context.Context) error {
 	if s.cfg.Timer != nil {
 		fallbacks, inFallback = s.cfg.Timer.Watch(), s.cfg.Timer.InFallback
 	}
-	tick := wait.NewTicker(ctx, fallbackPause)
-	defer tick.Stop()
 	var until, next time.Time // monotonic
 	s.Tick()
 	for {
+		pause, roused := wait.Slowed(ctx, fallbackPause)
 		select {
 		case <-changes:
 			s.dropLostPartitions()
@@ -186,7 +185,8 @@ func (s *Scanner) followChanges(ctx context.Context) error {
 		case <-fallbacks:
 			until = time.Now().Add(switchedFor)
 			s.Tick()
-		case <-tick.C:
+		case <-roused:
+		case <-time.After(pause):
 			if now := time.Now(); !now.Before(next) && (now.Before(until) || inFallback()) {
 				next = now.Add(10 * s.slowest())
 				s.request(false)

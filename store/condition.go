@@ -288,8 +288,6 @@ const (
 // then. For one database it makes one call at a time.
 func (s *databases) Watch(ctx context.Context, changed func(database int, before, now Condition)) error {
 	_ = s.eachDatabase("watch", func(d int) error {
-		tick := wait.NewTicker(ctx, probeEvery)
-		defer tick.Stop()
 		var before Condition
 		var seen int64
 		for ctx.Err() == nil {
@@ -299,10 +297,7 @@ func (s *databases) Watch(ctx context.Context, changed func(database int, before
 				changed(d, before, now)
 				before, seen = now, turn
 			}
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
+			_ = wait.Poll(ctx, probeEvery)
 		}
 		return nil
 	})

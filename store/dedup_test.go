@@ -147,7 +147,7 @@ func againTakesTheKey(t *testing.T, p place) {
 	for i := range batch {
 		batch[i].Attribute = "second"
 	}
-	results := f.InsertAgain(t.Context(), append(batch, batch...), isAgain)
+	results := f.InsertAgain(t.Context(), append(batch, batch...), isAgain, nil)
 	all := f.everything(t)
 	require.Len(t, all, 7)
 	for i := range over {
@@ -172,7 +172,7 @@ func againTakesTheKey(t *testing.T, p place) {
 	applied, err := f.Move(t.Context(), store.Move{JobID: results[0].Task.JobID, From: task.Dead, To: task.Pending})
 	require.NoError(t, err)
 	require.True(t, applied)
-	require.True(t, f.InsertAgain(t.Context(), batch[:1], isAgain)[0].Duplicate)
+	require.True(t, f.InsertAgain(t.Context(), batch[:1], isAgain, nil)[0].Duplicate)
 }
 
 // againUnderConcurrency: of ten callers in two processes one stores a task, round after round, and never two.
@@ -189,7 +189,7 @@ func againUnderConcurrency(t *testing.T, p place) {
 		var wg sync.WaitGroup
 		for c := range callers {
 			wg.Go(func() {
-				got[c] = stores[c%2].InsertAgain(t.Context(), []task.Task{{BizID: 9, BizType: 1, ActionTime: f.in(c), DedupKey: "k"}}, isAgain)[0]
+				got[c] = stores[c%2].InsertAgain(t.Context(), []task.Task{{BizID: 9, BizType: 1, ActionTime: f.in(c), DedupKey: "k"}}, isAgain, nil)[0]
 			})
 		}
 		wg.Wait()

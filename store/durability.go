@@ -16,6 +16,9 @@ func (s *databases) Durability(ctx context.Context, database int) (faults []stri
 	return faults, s.wrap(database, "read its durability", err)
 }
 
+// Server returns the first database of the server that a database is on: its settings are those of all of them.
+func (s *databases) Server(database int) int { return s.backend.server(database) }
+
 func (b *mysqlBackend) durability(ctx context.Context, database int) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout) // others need the few connections that ping
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/timeoutcenter/toc/internal/groupcommit"
 	"github.com/timeoutcenter/toc/sharding"
@@ -27,8 +28,42 @@ type insert struct {
 	again bool   // it may take the dedup_key of a first task that has ended
 	over  uint64 // the job_id of that task; 0: none was found
 	out   *Inserted
-	done  *sync.WaitGroup
+	index int // in its call
+	call  *insertCall
 }
+
+// insertCall is a call of InsertAgain.
+type insertCall struct {
+	mu      sync.Mutex
+	decided []int // indexes of the tasks whose results are known since the last take
+	left    int
+	over    chan struct{} // closed when the results of all are known
+}
+
+func (c *insertCall) take() (decided []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	decided, c.decided = c.decided, nil
+	return decided
+}
+
+// wait waits until all results are known. Meanwhile it calls early for the tasks whose results are known, unless that is nil.
+func (c *insertCall) wait(early func(decided []int)) {
+	for early != nil {
+		select {
+		case <-c.over:
+			return
+		case <-time.After(earlyAfter):
+			if decided := c.take(); decided != nil {
+				early(decided)
+			}
+		}
+	}
+	<-c.over
+}
+
+// earlyAfter is the time after which an insert does not keep tasks waiting any more for those of slower databases.
+const earlyAfter = 100 * time.Millisecond
 
 var errNoIDs = errors.New("insert: this store was opened without job_ids to give")
 
@@ -43,15 +78,21 @@ func (s *Store) NewID(bizID uint64) uint64 { return s.cfg.IDs.Next(s.layout.Shar
 // stored (task.ErrNotBegun), so callers that left do not pile up before a database that hangs. Once begun, a
 // write is waited for. No write begins while its database is known to be down.
 func (s *Store) Insert(ctx context.Context, tasks []task.Task) []Inserted {
-	return s.InsertAgain(ctx, tasks, func(int) bool { return false })
+	return s.InsertAgain(ctx, tasks, func(int) bool { return false }, nil)
 }
 
 // InsertAgain is Insert, but for the tasks at whose index again is true, a first task that has ended is no duplicate:
 // its row stays, without its dedup_key, and the new task has the key. Both are one transaction, so of concurrent
 // calls one stores its task, and the others return that as a duplicate. A repeated call is not safe: when the new task
 // has ended, it stores another one.
-func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool) []Inserted {
+//
+// While a database takes long, early is called with the indexes and the results of tasks of others, each once; nil: it is not.
+func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i int) bool,
+	early func(decided []int, results []Inserted)) []Inserted {
 	results := make([]Inserted, len(tasks))
+	if len(tasks) == 0 {
+		return results
+	}
 	if s.cfg.IDs == nil {
 		for i := range results {
 			results[i] = Inserted{Task: tasks[i], Err: errNoIDs}
@@ -59,8 +100,7 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 		return results
 	}
 	reqs := make([]insert, len(tasks))
-	var done sync.WaitGroup
-	done.Add(len(tasks))
+	call := &insertCall{decided: make([]int, 0, len(tasks)), left: len(tasks), over: make(chan struct{})}
 	now := task.CeilMilli(s.cfg.Now())
 	for i, t := range tasks {
 		shard := s.layout.Shard(t.BizID)
@@ -69,7 +109,8 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 		}
 		t.Status, t.Created, t.Modified = task.Pending, now, now
 		t.ActionTime = task.CeilMilli(t.ActionTime)
-		reqs[i] = insert{request: request{ctx: ctx, shard: shard, ofTable: true}, task: t, again: again(i), out: &results[i], done: &done}
+		reqs[i] = insert{request: request{ctx: ctx, shard: shard, ofTable: true},
+			task: t, again: again(i), out: &results[i], index: i, call: call}
 	}
 	lists := make(map[*groupcommit.Group[*insert]][]*insert)
 	// First tasks are looked up in their own database.
@@ -91,14 +132,23 @@ func (s *Store) InsertAgain(ctx context.Context, tasks []task.Task, again func(i
 	for group, list := range lists {
 		group.Add(list...)
 	}
-	done.Wait()
+	if early == nil || len(tasks) == 1 {
+		call.wait(nil)
+	} else {
+		call.wait(func(decided []int) { early(decided, results) })
+	}
 	return results
 }
 
 // finish sets the result of a request.
 func (in *insert) finish(t task.Task, duplicate bool, err error) {
 	*in.out = Inserted{Task: t, Duplicate: duplicate, Err: err}
-	in.done.Done()
+	in.call.mu.Lock()
+	defer in.call.mu.Unlock()
+	in.call.decided = append(in.call.decided, in.index)
+	if in.call.left--; in.call.left == 0 {
+		close(in.call.over)
+	}
 }
 
 func (in *insert) id() uint64 { return in.task.JobID }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/timeoutcenter/toc/internal/testrig"
+	"github.com/timeoutcenter/toc/internal/testrig/await"
 	"github.com/timeoutcenter/toc/sharding"
 	"github.com/timeoutcenter/toc/store"
 	"github.com/timeoutcenter/toc/task"
@@ -353,6 +354,27 @@ func TestMySQLStatementsEndWithOurPatience(t *testing.T) {
 	require.Zero(t, waiting, "the statement is over when the answer is given")
 	release()
 	require.Equal(t, stored[0], f.everything(t)[stored[0].JobID])
+}
+
+// What a database has stored is passed on while another one takes long.
+func TestInsertsOfOtherDatabasesArePassedOn(t *testing.T) {
+	t.Parallel()
+	f := onSQLite().open(t, small)
+	batch := []task.Task{{BizID: 1, BizType: 1, ActionTime: f.in(0)}, {BizID: 0, BizType: 1, ActionTime: f.in(0)}}
+	isCalled := false
+	await.That(t, func() bool { // on a slow machine the lock may be given up first
+		release := sync.OnceFunc(f.block(t, 1))
+		defer release()
+		results := f.InsertAgain(t.Context(), batch, func(int) bool { return false }, func(decided []int, results []store.Inserted) {
+			require.False(t, isCalled, "each result once")
+			isCalled = true
+			require.Equal(t, []int{1}, decided)
+			require.NoError(t, results[1].Err)
+			require.Equal(t, uint64(0), results[1].Task.BizID)
+			release()
+		})
+		return isCalled && results[0].Err == nil && results[1].Err == nil
+	}, "the task of database 0 is passed on while database 1 is locked")
 }
 
 // Another process keeps the file locked. Before, each call waited for it as long as it could, 15 s.

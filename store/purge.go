@@ -149,15 +149,17 @@ func (s retention) finished(ctx context.Context, partition int,
 func (s retention) deleteFinished(ctx context.Context, database int, finished []finishedRow, before time.Time) (p Purged, err error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	parts, transact := [][]finishedRow{finished}, s.transact
+	parts, transact, isRefused := [][]finishedRow{finished}, s.transact, false
 	for ; len(parts) > 0; parts = parts[1:] {
 		part := parts[0]
-		if p.Locked > 0 && s.isOutOfTime(ctx) {
-			p.Locked += len(part)
+		if isRefused && s.isOutOfTime(ctx) {
+			p.Locked += len(part) // maybe not all of them
 			continue
 		}
 		err := s.deletePart(ctx, database, part, before, transact, &p)
-		switch why := s.backend.refusal(err); {
+		why := s.backend.refusal(err)
+		isRefused = isRefused || why == refusedLocked
+		switch {
 		case why == refusedConflict: // the next round will delete them
 		case why == refusedLocked && len(part) > 1:
 			parts = slices.AppendSeq(parts, slices.Chunk(part, (len(part)+splitParts-1)/splitParts))

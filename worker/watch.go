@@ -36,31 +36,36 @@ type run struct {
 	replace  func() // starts another worker in its place; watch.mu may be held
 }
 
-// checkEvery is the time between two checks of the runs.
-const checkEvery = 100 * time.Millisecond
+const (
+	checkEvery = 100 * time.Millisecond // between two checks of the runs
+	idleEvery  = time.Second            // the same while there are none: a run is stuck after the grace, which is longer
+)
 
 // watchRuns checks all runs until ended is closed.
 func (r *Runner) watchRuns(ctx context.Context, ended <-chan struct{}) {
-	tick := wait.NewTicker(context.WithoutCancel(ctx), checkEvery) // runs may outlive ctx
-	defer tick.Stop()
-	for {
+	for every := checkEvery; ; {
+		pause, roused := wait.Slowed(ctx, every)
 		select {
-		case <-tick.C:
-			r.checkRuns(r.cfg.Now())
-			r.failures.logSummaries(r.cfg.Now())
-		case <-ended:
+		case <-time.After(pause):
+		case <-roused:
+		case <-ended: // not the end of ctx: runs may outlive it
 			return
 		}
+		if every = idleEvery; r.checkRuns(r.cfg.Now()) {
+			every = checkEvery
+		}
+		r.failures.logSummaries(r.cfg.Now())
 	}
 }
 
 // checkRuns finds the runs that have exceeded their time-out by more than the grace. It logs each of them once,
-// and starts another worker in its place while the pool has fewer than twice its size.
-func (r *Runner) checkRuns(now time.Time) {
+// and starts another worker in its place while the pool has fewer than twice its size. It reports whether there are runs.
+func (r *Runner) checkRuns(now time.Time) (busy bool) {
 	var newlyStuck []*worker
 	r.watch.mu.Lock()
 	for w := range r.watch.workers {
 		w.run.mu.Lock()
+		busy = busy || len(w.entries) > 0
 		if ignored := w.overrun(now); ignored > r.cfg.Grace {
 			if !w.stuck {
 				w.stuck = true
@@ -75,7 +80,7 @@ func (r *Runner) checkRuns(now time.Time) {
 	}
 	r.watch.mu.Unlock()
 	if len(newlyStuck) == 0 {
-		return
+		return busy
 	}
 	stacks := workerStacks()
 	for _, w := range newlyStuck {
@@ -84,6 +89,7 @@ func (r *Runner) checkRuns(now time.Time) {
 		w.run.mu.Unlock()
 		r.cfg.Logger.Warn("a run ignores its time-out; another worker takes its place, up to twice workers", facts...)
 	}
+	return busy
 }
 
 // Stuck counts the runs of a business type that have exceeded their time-out.

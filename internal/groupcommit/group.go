@@ -163,10 +163,8 @@ func (g *Group[T]) awaitBatch() {
 
 // sleep waits for d, or until wake is set.
 func (g *Group[T]) sleep(d time.Duration) (isWoken bool) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	case <-g.wake:
 		return true
@@ -175,7 +173,8 @@ func (g *Group[T]) sleep(d time.Duration) (isWoken bool) {
 
 // updateSpacing chooses the spacing for the rate of the last items, once that is known. The lock is held.
 func (g *Group[T]) updateSpacing() {
-	if g.hurried = false; len(g.spacings) == 0 {
+	g.hurried = g.hurried && len(g.pending) > 0
+	if len(g.spacings) == 0 {
 		return
 	}
 	g.lastFlush = time.Now()

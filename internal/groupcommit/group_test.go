@@ -225,6 +225,23 @@ func TestAFlushDoesNotWaitForTheGap(t *testing.T) {
 	})
 }
 
+// Before, only the next flush was hurried, and what did not fit into it waited.
+func TestAllThatWaitIsHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, batches := busy(t, 10*time.Millisecond)
+		g.Add(1)
+		g.Wait()
+		before := time.Now()
+		g.Add(make([]int, 1000)...) // fill a flush
+		synctest.Wait()
+		g.Add(make([]int, 1200)...) // more than a flush takes
+		g.Hurry()
+		g.Wait()
+		require.Equal(t, 30*time.Millisecond, time.Since(before), "the flushes alone")
+		require.Equal(t, []int{1, 1000, 1000, 200}, *batches)
+	})
+}
+
 func sum(list []int) (n int) {
 	for _, v := range list {
 		n += v

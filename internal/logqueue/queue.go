@@ -138,11 +138,9 @@ func (q *queue[T]) Flush(longest time.Duration) {
 	if !running || stuck {
 		return
 	}
-	timer := time.NewTimer(longest)
-	defer timer.Stop()
 	select {
 	case <-idle:
-	case <-timer.C:
+	case <-time.After(longest):
 		q.mu.Lock()
 		q.stuck = true
 		q.mu.Unlock()

@@ -8,7 +8,9 @@ package tracing
 
 import (
 	"context"
-	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/trace"
 )
@@ -25,14 +27,14 @@ func Parse(text string) (sc trace.SpanContext, ok bool) {
 	if len(text) < size || text[2] != '-' || text[35] != '-' || text[52] != '-' {
 		return sc, false
 	}
-	version, isHex := hexByte(text[:2])
-	if !isHex || version == 0xff || len(text) > size && (version == 0 || text[size] != '-') {
-		return sc, false
-	}
+	version, versionErr := strconv.ParseUint(text[:2], 16, 8)
 	traceID, traceErr := trace.TraceIDFromHex(text[3:35])
 	spanID, spanErr := trace.SpanIDFromHex(text[36:52])
-	flags, isHex := hexByte(text[53:size])
-	if traceErr != nil || spanErr != nil || !isHex {
+	flags, flagsErr := strconv.ParseUint(text[53:size], 16, 8)
+	switch {
+	case errors.Join(versionErr, traceErr, spanErr, flagsErr) != nil, strings.ToLower(text[:size]) != text[:size]:
+		return sc, false
+	case version == 0xff, len(text) > size && (version == 0 || text[size] != '-'):
 		return sc, false
 	}
 	return trace.NewSpanContext(trace.SpanContextConfig{
@@ -40,37 +42,16 @@ func Parse(text string) (sc trace.SpanContext, ok bool) {
 	}), true
 }
 
-// hexByte reads two lower-case digits.
-func hexByte(digits string) (b byte, ok bool) {
-	for _, d := range []byte(digits) {
-		switch {
-		case d >= '0' && d <= '9':
-			b = b<<4 | (d - '0')
-		case d >= 'a' && d <= 'f':
-			b = b<<4 | (d - 'a' + 10)
-		default:
-			return 0, false
-		}
-	}
-	return b, true
-}
-
 // Format writes a traceparent; empty for a context that is not valid.
 func Format(sc trace.SpanContext) string {
 	if !sc.IsValid() {
 		return ""
 	}
-	var text [size]byte
-	copy(text[:], "00-")
-	traceID, spanID := sc.TraceID(), sc.SpanID()
-	hex.Encode(text[3:], traceID[:])
-	text[35] = '-'
-	hex.Encode(text[36:], spanID[:])
-	copy(text[52:], "-00")
+	flags := "-00"
 	if sc.IsSampled() {
-		text[54] = '1'
+		flags = "-01"
 	}
-	return string(text[:])
+	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + flags
 }
 
 // Valid returns a traceparent as Format writes it; empty if text is none.

@@ -25,7 +25,7 @@ const (
 
 // rest slows the polls of the nodes down while nothing can happen.
 type rest struct {
-	pace wait.Pace
+	pace Pace
 
 	mu    sync.Mutex
 	awake time.Time // the polls keep their own pace until then

@@ -2,7 +2,6 @@ package wait
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -13,11 +12,12 @@ import (
 
 // Alarm makes timers exact. An idle process sleeps in epoll_wait, whose time-out Go gives in whole milliseconds, so a timer is up to
 // a millisecond late there. A timerfd among the files of that epoll ends the sleep at its time, and then the runtime looks at its
-// timers; nobody reads the file. A nil Alarm does nothing, and neither does one that does not run.
+// timers; nobody reads the file. A nil Alarm does nothing, and neither does one that does not run, or to which the kernel gives no
+// timerfd: then timers are as late as without.
 type Alarm struct {
 	mu    sync.Mutex
 	fd    int             // the timerfd; 0: it does not run
-	times []time.Duration // when wake-ups are due, by CLOCK_MONOTONIC; ascending, each once
+	times []time.Duration // when wake-ups are due, by CLOCK_MONOTONIC; ascending
 }
 
 // alarmGrain is the time within which wake-ups are one.
@@ -30,14 +30,13 @@ func (a *Alarm) Run(ctx context.Context) error {
 		return ctx.Err()
 	}
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("timerfd_create: %w", err)
+	if err == nil {
+		file := os.NewFile(uintptr(fd), "timerfd") // from now on epoll has it
+		defer file.Close()
+		a.set(fd)
+		defer a.set(0)
 	}
-	file := os.NewFile(uintptr(fd), "timerfd") // from now on epoll has it
-	a.set(fd)
 	<-ctx.Done()
-	a.set(0)
-	_ = file.Close()
 	return ctx.Err()
 }
 
@@ -47,41 +46,42 @@ func (a *Alarm) set(fd int) {
 	a.fd, a.times = fd, nil
 }
 
-// At asks for a wake-up d from now, for a timer that has been set to d already. Call Passed when the timer has expired or is stopped.
-func (a *Alarm) At(d time.Duration) {
+// At asks for a wake-up d from now, for a timer that has been set to d already. It returns the time of the wake-up: give it to Passed
+// when the timer has expired or is stopped.
+func (a *Alarm) At(d time.Duration) (at time.Duration) {
 	if a == nil {
-		return
+		return 0
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.fd == 0 {
-		return
+		return 0
 	}
-	at := (clock(unix.CLOCK_MONOTONIC) + d).Truncate(alarmGrain) + alarmGrain // not before the timer
-	if i, known := slices.BinarySearch(a.times, at); !known {
-		if a.times = slices.Insert(a.times, i, at); i == 0 {
-			a.arm()
-		}
+	at = (clock(unix.CLOCK_MONOTONIC) + d).Truncate(alarmGrain) + alarmGrain // not before the timer
+	i, known := slices.BinarySearch(a.times, at)
+	if a.times = slices.Insert(a.times, i, at); i == 0 && !known {
+		a.arm()
 	}
+	return at
 }
 
-// Passed forgets the wake-ups that were due, and sees to the next one.
-func (a *Alarm) Passed() {
+// Passed forgets a wake-up, and sees to the next one.
+func (a *Alarm) Passed(at time.Duration) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fd == 0 || len(a.times) == 0 {
+	i, known := slices.BinarySearch(a.times, at)
+	if !known {
 		return
 	}
-	due, _ := slices.BinarySearch(a.times, clock(unix.CLOCK_MONOTONIC)+1)
-	if a.times = slices.Delete(a.times, 0, due); due > 0 && len(a.times) > 0 {
+	if a.times = slices.Delete(a.times, i, i+1); i == 0 && len(a.times) > 0 && a.times[0] != at {
 		a.arm()
 	}
 }
 
-// arm sets the timerfd. If the kernel refused it, timers would be as late as without.
+// arm sets the timerfd to the first time. If the kernel refused it, timers would be as late as without.
 func (a *Alarm) arm() {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(a.times[0]))}
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &at, nil)

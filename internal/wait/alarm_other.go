@@ -17,7 +17,7 @@ func (*Alarm) Run(ctx context.Context) error {
 }
 
 // At does nothing.
-func (*Alarm) At(time.Duration) {}
+func (*Alarm) At(time.Duration) time.Duration { return 0 }
 
 // Passed does nothing.
-func (*Alarm) Passed() {}
+func (*Alarm) Passed(time.Duration) {}

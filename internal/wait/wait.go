@@ -8,10 +8,8 @@ import (
 
 // For waits for d. If ctx ends first, its error is returned.
 func For(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -20,10 +18,8 @@ func For(ctx context.Context, d time.Duration) error {
 
 // ForOr waits for d or until something comes from wake. If ctx has ended then, its error is returned.
 func ForOr(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-wake:
 	case <-ctx.Done():
 	}

@@ -68,7 +68,7 @@ type memory struct {
 
 func (*memory) NewID(uint64) uint64 { return 1 }
 
-func (m *memory) InsertAgain(_ context.Context, tasks []task.Task, _ func(int) bool) (results []store.Inserted) {
+func (m *memory) InsertAgain(_ context.Context, tasks []task.Task, _ func(int) bool, _ func([]int, []store.Inserted)) (results []store.Inserted) {
 	m.tasks = append(m.tasks, tasks...)
 	for _, t := range tasks {
 		results = append(results, store.Inserted{Task: t})

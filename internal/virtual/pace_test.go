@@ -1,4 +1,4 @@
-package wait_test
+package virtual_test
 
 import (
 	"context"
@@ -8,35 +8,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/virtual"
 	"github.com/timeoutcenter/toc/internal/wait"
 )
 
 // Polls keep their interval, wait longer while they are slowed down, and are made at once when they are roused.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var pace wait.Pace
+		var pace virtual.Pace
 		began := time.Now()
 		took := func() time.Duration { defer func() { began = time.Now() }(); return time.Since(began) }
 		for _, ctx := range []context.Context{t.Context(), wait.WithPace(t.Context(), &pace)} {
 			require.NoError(t, wait.Poll(ctx, time.Second))
 			require.Equal(t, time.Second, took())
-			tick := wait.NewTicker(ctx, time.Second)
-			<-tick.C
-			require.Equal(t, time.Second, took())
-			tick.Stop()
 		}
 		ctx := wait.WithPace(t.Context(), &pace)
-		tick := wait.NewTicker(ctx, time.Second)
-		defer tick.Stop()
 		pace.Slow(time.Minute)
 		require.NoError(t, wait.Poll(ctx, time.Second))
 		require.Equal(t, time.Minute, took())
 		require.NoError(t, wait.Poll(ctx, time.Hour))
 		require.Equal(t, time.Hour, took())
-		<-tick.C // of long ago
 		go func() { time.Sleep(time.Second); pace.Rouse() }()
 		require.NoError(t, wait.Poll(ctx, time.Second))
-		<-tick.C
 		require.Equal(t, time.Second, took())
 		require.NoError(t, wait.Poll(ctx, time.Second))
 		require.Equal(t, time.Second, took())
