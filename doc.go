@@ -30,7 +30,7 @@
 //	lines cmd 4650
 //	lines configs 2550
 //	lines intake 3700
-//	lines internal 3100
+//	lines internal 3000
 //	lines migrations 1300
 //	lines processor 1250
 //	lines queue 3100
@@ -38,9 +38,9 @@
 //	lines scanner 1050
 //	lines server 8000
 //	lines sharding 250
-//	lines store 6300
+//	lines store 6330
 //	lines task 600
-//	lines worker 3000
+//	lines worker 3010
 //	lines . 100
 //
 // The layers, the highest first. A package imports only packages of the layers below its own; a test holds it so.

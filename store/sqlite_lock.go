@@ -33,26 +33,14 @@ type dirLock struct {
 // heldFiles are the files at the names when a database was first locked.
 type heldFiles struct{ dir, file os.FileInfo }
 
-// askHolder calls ask with a connection that is for the holder's row only. The nodes of a cluster in one process share the files
+// readHolder has a connection that is for the holder's row only. The nodes of a cluster in one process share the files
 // (Config.Outside). Then the row is the holder, as on MySQL, and the directory is not locked.
-func (b *sqliteBackend) askHolder(ctx context.Context, database int,
-	ask func(ctx context.Context, tx *sql.Tx) error) (row string, err error) {
+func (b *sqliteBackend) readHolder(ctx context.Context, database int) (row string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
 	defer cancel()
-	reading := ServerClock{Sent: time.Now()}
-	tx, err := b.holders[database].BeginTx(ctx, nil)
+	reading := ServerClock{Sent: time.Now(), Server: time.Now().UTC()}
+	err = b.holders[database].QueryRowContext(ctx, "SELECT COALESCE((SELECT value FROM toc_meta WHERE name=?),'')", holderRow).Scan(&row)
 	if err != nil {
-		return "", err
-	}
-	reading.Server = time.Now().UTC()
-	err = ask(ctx, tx)
-	if err == nil {
-		err = tx.QueryRowContext(ctx, "SELECT COALESCE((SELECT value FROM toc_meta WHERE name=?),'')", holderRow).Scan(&row)
-	}
-	if err != nil {
-		return "", errors.Join(err, tx.Rollback())
-	}
-	if err := tx.Commit(); err != nil {
 		return "", err
 	}
 	reading.Received = time.Now()
@@ -60,27 +48,20 @@ func (b *sqliteBackend) askHolder(ctx context.Context, database int,
 	return row, nil
 }
 
-func (b *sqliteBackend) readHolder(ctx context.Context, database int) (row string, err error) {
-	return b.askHolder(ctx, database, func(context.Context, *sql.Tx) error { return nil })
-}
-
 func (b *sqliteBackend) swapHolder(ctx context.Context, database int, seen string, next claim) (row string, changed bool, err error) {
-	row, err = b.askHolder(ctx, database, func(ctx context.Context, tx *sql.Tx) error {
-		var r sql.Result
-		var err error
-		if seen == "" {
-			r, err = tx.ExecContext(ctx, "INSERT INTO toc_meta (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING", holderRow, next.text())
-		} else {
-			r, err = tx.ExecContext(ctx, "UPDATE toc_meta SET value=? WHERE name=? AND value=?", next.text(), holderRow, seen)
-		}
-		if err != nil {
-			return err
-		}
-		n, err := r.RowsAffected()
-		changed = n > 0
-		return err
-	})
-	return row, changed && err == nil, err
+	asking, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	r, err := b.holders[database].ExecContext(asking, `INSERT INTO toc_meta (name, value) SELECT ?, ?
+		WHERE COALESCE((SELECT value FROM toc_meta WHERE name=?),'')=? ON CONFLICT DO UPDATE SET value=excluded.value`,
+		holderRow, next.text(), holderRow, seen)
+	if err != nil {
+		return "", false, err
+	}
+	n, err := r.RowsAffected()
+	if err == nil {
+		row, err = b.readHolder(ctx, database)
+	}
+	return row, n > 0 && err == nil, err
 }
 
 func (b *sqliteBackend) nameHolderBlocked(_ context.Context, _ int, err error) error { return err }
