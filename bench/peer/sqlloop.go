@@ -38,7 +38,7 @@ const sqlPause = 100 * time.Millisecond
 func (p *sqlLoop) Info() Info {
 	return Info{
 		Name: "sql-loop/" + p.layout.Name, Parts: everything,
-		Settings: "floor: hand-written SQL, 16 connections a database; a batch is one transaction of one database; one loop a database, 100 ms between empty passes",
+		Settings: "floor: hand-written SQL, 15 connections a database; a batch is one transaction of one database; one loop a database, 100 ms between empty passes",
 		Durable:  p.layout.durable(),
 		Precise:  "milliseconds",
 	}

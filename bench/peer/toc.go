@@ -51,7 +51,7 @@ func NewPulled(mode string, l Layout) *Toc { return &Toc{mode: mode, layout: l, 
 func (p *Toc) Info() Info {
 	i := Info{
 		Name: "toc/" + p.mode + "/" + p.layout.Name, Parts: everything,
-		Settings: "the defaults: 64 workers, 16 connections a database",
+		Settings: "the defaults: 64 workers, 15 connections a database",
 		Durable:  p.layout.durable(),
 		Precise:  "milliseconds",
 	}

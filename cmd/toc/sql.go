@@ -79,7 +79,7 @@ func runSQL(ctx context.Context, cfg configs.Config, query string, limit int) (r
 	if cfg.Store.Driver == configs.DriverSQLite {
 		if _, err := os.Stat(store.SQLiteFile(cfg.Store.SQLite.Dir, 0)); err != nil {
 			dir, _ := filepath.Abs(cfg.Store.SQLite.Dir)
-			return nil, fmt.Errorf("there is no store in %s; start toc serve or toc migrate first", dir)
+			return nil, fmt.Errorf("there is no store in %s; start toc serve or toc migrate first, or name its configuration by --config", dir)
 		}
 	}
 	list, err := app.Databases(cfg, true)

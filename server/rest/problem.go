@@ -45,7 +45,7 @@ func detail(p *huma.ErrorModel) {
 	}
 	p.Detail = p.Errors[0].Location + ": " + p.Errors[0].Message
 	if more := len(p.Errors) - 1; more > 0 {
-		p.Detail += fmt.Sprintf(" (and %d more)", more)
+		p.Detail += fmt.Sprintf(" (%d more in errors)", more)
 	}
 }
 
