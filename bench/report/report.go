@@ -288,8 +288,12 @@ func runs(s result.Session, peer string) (n int) {
 	return n
 }
 
-// wrong lists what should be zero and is not.
+// wrong lists what should be zero and is not. The table of kill has columns for it.
 func wrong(s result.Session, peer string) (list []string) {
+	kind, asked, _ := parts(s.Work)
+	if kind == "kill" {
+		return nil
+	}
 	for _, prefix := range []string{"", "first_", "drain_"} {
 		for _, key := range []string{"early", "lost", "twice"} {
 			if v, ok := s.Value(peer, prefix+key); ok && v.Max > 0 {
@@ -298,7 +302,7 @@ func wrong(s result.Session, peer string) (list []string) {
 			}
 		}
 	}
-	if kind, asked, _ := parts(s.Work); kind == "lateness" {
+	if kind == "lateness" {
 		const kept = 0.95
 		if v, ok := s.Value(peer, "rate_per_s"); ok && v.Min < kept*float64(asked) {
 			list = append(list, fmt.Sprintf("%s did not keep the rate: %s tasks a second were submitted in a run", peer, thousands(v.Min)))

@@ -92,6 +92,12 @@ func TestGoalsCompareMediansOfOneRun(t *testing.T) {
 	require.Contains(t, text, "lateness p99 at 1,000/s, of beanstalkd's | at most 1× | 0.75× | reached |")
 	require.Contains(t, text, "drain on 8×1024, of beanstalkd's | at least 1.50× | not measured |  |")
 	require.Contains(t, text, "did not keep the rate")
+
+	slow := drainSession()
+	slow.Order, slow.Peers["quartz"] = append(slow.Order, "quartz"), result.Peer{}
+	slow.Runs = append(slow.Runs, result.Run{Peer: "quartz", N: 50_000, Values: map[string]float64{"per_s": 150}})
+	text = Section(result.Results{Sessions: []result.Session{slow}})
+	require.Contains(t, text, "of the best durable system's | at least 1× | 4× | reached |", "the one run of a slower system decides nothing")
 }
 
 func TestGoalsAreNotJudgedByALook(t *testing.T) {

@@ -18,7 +18,8 @@ func runIdle(ctx context.Context, b *bench) error {
 	if err := b.warm(ctx); err != nil {
 		return err
 	}
-	if b.parking > 0 {
+	if b.parked > 0 {
+		b.run.N = b.parked
 		b.set("park_per_s", b.parking)
 	}
 	quiet()

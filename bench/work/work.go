@@ -46,7 +46,7 @@ func Full() Sizes {
 		Singles: 30_000, Batched: 200_000, Rates: []int{1000, 5000, 10_000}, Steady: 20 * time.Second,
 		Parked: []int{0, 1_000_000}, Crowd: 20_000, Drain: 50_000, IdleFor: 60 * time.Second, IdleSettle: 100 * time.Second,
 		Settle: 5 * time.Second, Armed: 200_000, Grown: []int{100_000, 1_000_000, 10_000_000}, Calls: 100_000,
-		Keep: 30 * time.Minute, KeepRate: 1000, Retention: 3 * time.Minute, Tables: []int{16, 128, 1024},
+		Keep: 30 * time.Minute, KeepRate: 5000, Retention: 3 * time.Minute, Tables: []int{16, 128, 1024},
 	}
 }
 
@@ -174,6 +174,7 @@ type bench struct {
 	run     result.Run
 	working bool
 	warmed  bool
+	parked  int
 	parking float64 // tasks a second
 }
 
@@ -200,7 +201,7 @@ func (b *bench) park(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	b.parking = float64(n) / loaded.Took.Seconds()
+	b.parked, b.parking = n, float64(n)/loaded.Took.Seconds()
 	return rest(ctx, b.sizes.IdleSettle)
 }
 

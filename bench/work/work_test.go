@@ -191,6 +191,7 @@ func TestWorkloadsShareWhatIsParked(t *testing.T) {
 		c := &clockwork{lose: lose}
 		synctest.Test(t, func(t *testing.T) {
 			err := Do(t.Context(), c, peer.Env{}, s, beside, func(name string, r result.Run) error {
+				require.Positive(t, r.N, name)
 				names = append(names, name)
 				return nil
 			})
