@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"flag"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,4 +117,40 @@ func TestWorkloadsBesideTheSameParkedTasksShareAProcess(t *testing.T) {
 func TestTurnsRotate(t *testing.T) {
 	require.Equal(t, "b c a", strings.Join(turn([]string{"a", "b", "c"}, 1), " "))
 	require.Equal(t, "a b c", strings.Join(turn([]string{"a", "b", "c"}, 3), " "))
+}
+
+func TestCommit(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	write := func(name, text string) {
+		t.Helper()
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	o := options{repo: dir}
+	require.Equal(t, "not from a repository", o.commit(t.Context()))
+
+	git("init", "-q")
+	write("app/app.go", "package app")
+	git("add", ".")
+	git("commit", "-qm", "the product")
+	product := o.commit(t.Context())
+	require.Regexp(t, "^[0-9a-f]{7,40}$", product)
+	for _, other := range []string{"docs/bench/results.json", "bench/main.go", "app/app_test.go"} {
+		write(other, "changed")
+		git("add", ".")
+		git("commit", "-qm", other)
+		write(other, "changed again")
+		require.Equal(t, product, o.commit(t.Context()), other)
+	}
+	write("app/app.go", "package other")
+	require.Equal(t, product+"-dirty", o.commit(t.Context()))
+	git("commit", "-qam", "the product again")
+	require.NotContains(t, o.commit(t.Context()), product)
 }

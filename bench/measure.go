@@ -185,15 +185,29 @@ func missing(err error) bool {
 	return errors.Is(err, peer.ErrMissing) || errors.Is(err, server.ErrMissing)
 }
 
-// commit is the product that was measured.
+// product names the product's Go code for git: without tests and the packages that only they use.
+var product = []string{
+	"--", "*.go", ":!*_test.go", ":!bench", ":!examples", ":!internal/testrig", ":!internal/soak", ":!internal/sim",
+	":!internal/virtual", ":!internal/fakeconsul", ":!internal/repotest", ":!internal/transcript",
+}
+
+// commit is the newest commit that changed the product, so that commits of figures and docs do not count.
 func (o *options) commit(ctx context.Context) string {
-	cmd := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty")
-	cmd.Dir = o.repo
-	out, err := cmd.Output()
-	if err != nil {
+	git := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(ctx, "git", append(args, product...)...)
+		cmd.Dir = o.repo
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	newest, err := git("log", "-1", "--format=%h")
+	if err != nil || newest == "" {
 		return "not from a repository"
 	}
-	return strings.TrimSpace(string(out))
+	changed, err := git("status", "--porcelain")
+	if err != nil || changed != "" {
+		return newest + "-dirty"
+	}
+	return newest
 }
 
 // brief is a run in one line, for who watches.

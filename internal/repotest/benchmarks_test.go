@@ -27,21 +27,17 @@ func TestFiguresAreOfTheProgramAsItIs(t *testing.T) {
 	if shallow, err := git("rev-parse", "--is-shallow-repository"); err != nil || shallow != "false" {
 		t.Skip("the age of the figures in docs/bench/results.json: this clone has no full history")
 	}
-	var old, unknown []string
+	var old []string
 	for _, commit := range slices.Sorted(maps.Keys(figures)) {
+		works := strings.Join(figures[commit], ",")
 		behind, err := productCommitsSince(commit)
-		switch works := strings.Join(figures[commit], ","); {
-		case err != nil:
-			unknown = append(unknown, fmt.Sprintf("%s (%s)", commit, works))
-		case behind > most:
+		require.NoError(t, err, "%s (%s) is no commit of this history", commit, works)
+		if behind > most {
 			old = append(old, fmt.Sprintf("%s, %d commits ago: make bench-peers ARGS=\"--merge --peers toc --only %s\"", commit, behind, works))
 		}
 	}
 	require.Empty(t, old, "figures of toc in docs/bench/results.json are more than %d product commits old.\nMeasure them again, and update README.md and docs/benchmarks.md:\n%s",
 		most, strings.Join(old, "\n"))
-	if len(unknown) > 0 {
-		t.Skipf("the age of the figures of commits that are not in this clone: %s", strings.Join(unknown, ", "))
-	}
 }
 
 // figuresOf gives the workloads of toc by the commit that they were measured at.
@@ -68,7 +64,7 @@ func figuresOf(results []byte) (map[string][]string, error) {
 	return figures, err
 }
 
-// productCommitsSince counts the commits since one, which git describe wrote, that touch the product's Go code.
+// productCommitsSince counts the commits since one, which bench-peers wrote, that touch the product's Go code.
 func productCommitsSince(described string) (int, error) {
 	found := regexp.MustCompile(`([0-9a-f]{7,40})(-dirty)?$`).FindStringSubmatch(described)
 	if found == nil {
