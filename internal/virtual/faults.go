@@ -117,7 +117,7 @@ func (w *World) Reload(types []configs.BizType) {
 	w.types = types
 	w.mu.Unlock()
 	for _, n := range w.Nodes() {
-		w.writeConfig(w.Config(n.Name))
+		w.writeConfig(n.Name)
 		n.App.Reload()
 	}
 }
@@ -136,10 +136,13 @@ func (w *World) SwitchEngine(bizType, mode string) {
 }
 
 // writeConfig writes the configuration file of a node, as an editor does that puts a new file in the place of the old one.
-func (w *World) writeConfig(c configs.Config) {
+func (w *World) writeConfig(node string) {
+	w.files.Lock()
+	defer w.files.Unlock()
+	c := w.Config(node)
 	c.Cluster.Provider = configs.ProviderSingle // a file may not name a cluster on SQLite; of a changed file only the business types count
 	text, err := yaml.Marshal(c)
-	path := w.configFile(c.Node.Name)
+	path := w.configFile(node)
 	if err == nil {
 		err = os.WriteFile(path+".new", text, 0o600)
 	}

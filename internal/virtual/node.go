@@ -68,7 +68,6 @@ func (w *World) Launch(name string) *Node {
 	}
 	if w.cfg.Reloads {
 		opts = append(opts, app.WithConfigFile(w.configFile(name), nil))
-		w.writeConfig(n.cfg)
 	}
 	if w.cfg.Options != nil {
 		opts = append(opts, w.cfg.Options(name)...)
@@ -80,6 +79,9 @@ func (w *World) Launch(name string) *Node {
 	w.mu.Lock()
 	w.nodes = append(w.nodes, n)
 	w.mu.Unlock()
+	if w.cfg.Reloads {
+		w.writeConfig(name) // it may have changed since n.cfg: the node sees it when it starts
+	}
 	go func() {
 		defer close(n.ready)
 		n.startErr = n.App.Start(n.over)

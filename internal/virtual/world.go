@@ -85,6 +85,8 @@ type World struct {
 	types     []configs.BizType // of the last Reload; nil: there was none
 	databases map[int]*database
 	holder    *Node // has the directory; nil: none
+
+	files sync.Mutex // held while a configuration file is written, so that the newest is the last
 }
 
 // New makes a World. It must be called in a bubble, before that has lasted a day. It ends with the test.
