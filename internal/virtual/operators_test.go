@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/app"
 	"github.com/timeoutcenter/toc/client"
 	"github.com/timeoutcenter/toc/configs"
 	"github.com/timeoutcenter/toc/internal/virtual"
@@ -463,5 +464,24 @@ func TestWhatIsToCome(t *testing.T) {
 		for within, want := range map[string]string{"1m": "0", "1h": "11", "1d": "12"} {
 			require.Contains(t, text, `toc_due{biz_type="order_close",within="`+within+`"} `+want+"\n")
 		}
+	})
+}
+
+// A Reload that comes while a node is launched is seen by that node.
+func TestAReloadDuringALaunch(t *testing.T) {
+	var w *virtual.World
+	reloads := func(c *virtual.Config) {
+		c.Reloads = true
+		options := c.Options
+		c.Options = func(node string) []app.Option { // after the node has its configuration
+			w.SwitchEngine("order_close", configs.ModeRedis)
+			return options(node)
+		}
+	}
+	in(t, configs.ModeScan, reloads, func(t *testing.T, made *virtual.World, _ *runs) {
+		w = made
+		n := w.Start("a")
+		w.Wait(2 * time.Second)
+		require.Equal(t, configs.ModeRedis, n.App.BizTypes()[0].Mode)
 	})
 }
