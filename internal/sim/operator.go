@@ -34,17 +34,18 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		}
 		o := audit.Operation{Kind: "redrive", BizType: ask.BizType, Limit: ask.Limit, Sent: time.Now()}
 		call, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		var err error
 		if r.IntN(4) == 0 {
-			o.Kind = "discard"
-			got, _ := p.api.DiscardDead(call, ask)
-			o.ID = uint64(got.Operation)
+			var got client.Discarded
+			got, err = p.api.DiscardDead(call, ask)
+			o.Kind, o.ID = "discard", uint64(got.Operation)
 		} else {
-			got, _ := p.api.RedriveDead(call, ask)
+			var got client.Redriven
+			got, err = p.api.RedriveDead(call, ask)
 			o.ID = uint64(got.Operation)
 		}
 		cancel()
-		o.Answered = time.Now()
-		w.add(o)
+		w.answered(o, err)
 		if o.ID == 0 || r.IntN(3) > 0 {
 			continue
 		}
@@ -52,9 +53,9 @@ func (w *world) operate(ctx context.Context, r *rand.Rand) {
 		call, cancel = context.WithTimeout(context.Background(), 10*time.Second)
 		undo := audit.Operation{Kind: "undo", BizType: ask.BizType, Sent: time.Now()}
 		if p = w.any(r); r.IntN(2) == 0 {
-			got, _ := p.api.UndoOperation(call, o.ID)
-			undo.ID, undo.Answered = uint64(got.ID), time.Now()
-			w.add(undo)
+			got, err := p.api.UndoOperation(call, o.ID)
+			undo.ID = uint64(got.ID)
+			w.answered(undo, err)
 		} else {
 			_, _ = p.api.StopOperation(call, o.ID)
 		}
@@ -68,11 +69,8 @@ func (w *world) retry(bizType string, at *process, rate float64) {
 	call, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	got, err := at.api.Retry(call, bizType, rate)
-	o.ID, o.Answered = uint64(got.Operation), time.Now()
-	if err != nil { // maybe it goes on
-		o.Ended = o.Answered.Add(10 * time.Minute)
-	}
-	w.add(o)
+	o.ID = uint64(got.Operation)
+	w.answered(o, err)
 }
 
 // count is how many tasks have a status, in the databases that answer.
@@ -87,7 +85,12 @@ func (w *world) count(status task.Status) (sum int) {
 	return sum
 }
 
-func (w *world) add(o audit.Operation) {
+// answered adds an operation that was answered just now.
+func (w *world) answered(o audit.Operation, err error) {
+	o.Answered = time.Now()
+	if err != nil { // maybe it goes on
+		o.Ended = o.Answered.Add(10 * time.Minute)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.operations = append(w.operations, o)

@@ -229,15 +229,19 @@ func (v *Verdict) operations(s *story, m *model) (list []silent) {
 				return m.at(r, one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
 			}
 		case "discard":
-			one.do = func(r row) row { r.status = task.Cancelled; return r }
+			one.do = func(r row) row { r.status, r.discarded = task.Cancelled, true; return r }
 		case "retry":
 			one.is = func(r row) bool { return isPending(r) && r.attempts != 0 }
 			one.do = func(r row) row {
 				return m.at(m.keepsPromise(r), one.from/int64(time.Millisecond)-1000, one.till/int64(time.Millisecond))
 			}
 		case "undo":
-			one.is = isPending
+			one.is = func(r row) bool { return isPending(r) || r.discarded }
 			one.do = func(r row) row {
+				if r.status == task.Cancelled {
+					r.status = task.Dead
+					return r
+				}
 				r.status, r.attempts, r.low, r.high, r.promised, r.lease = task.Dead, anyAttempts, 0, never, span{0, never}, 0
 				return r
 			}

@@ -65,6 +65,7 @@ type row struct {
 	running   int    // the run that is under way; runs and leases count from 1, 0 is none
 	lease     int    // the lease that a consumer has
 	tags      uint64 // the tags that still hold
+	discarded bool   // an operation cancelled it, and nobody has written it since
 	since     int64  // when it came to stand like this, at the earliest
 	over      bool   // it was read in the end
 }
@@ -92,7 +93,7 @@ type lostLease struct {
 
 // wrote is a row after a write.
 func (r row) wrote() row {
-	r.tags, r.read = 0, 0
+	r.tags, r.read, r.discarded = 0, 0, false
 	return r
 }
 
@@ -155,7 +156,7 @@ func (m *model) expand(r row, till int64) []row {
 			add(marked)
 		}
 		for _, s := range m.steps {
-			if s.from <= till && s.till >= r.since && s.is(r) && (idle || r.status == task.Dead) {
+			if s.from <= till && s.till >= r.since && s.is(r) && (idle || r.status != task.Pending) {
 				add(s.do(r.wrote()))
 			}
 		}

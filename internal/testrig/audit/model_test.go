@@ -91,6 +91,39 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// An undo makes what a discard has cancelled dead again, and nothing else.
+func TestUndoOfADiscard(t *testing.T) {
+	t.Parallel()
+	kills := asks(Stopped, true, 5, Made, Effect{Status: new(task.Dead)})
+	refused := refusedAs(cancels(false, 11, Refused), task.ConflictCancelled)
+	discard, undo := Operation{Kind: "discard", Sent: at(7), Answered: at(9), Ended: at(9)}, Operation{Kind: "undo", Sent: at(12), Answered: at(13), Ended: at(13)}
+	for name, c := range map[string]struct {
+		changes    []*Change
+		operations []Operation
+		status     task.Status
+		holds      bool
+	}{
+		"undone, and redriven":               {[]*Change{kills, refused, redrives(20)}, []Operation{discard, undo}, task.Pending, true},
+		"undone":                             {[]*Change{kills, refused}, []Operation{discard, undo}, task.Dead, true},
+		"redriven, though it was not undone": {[]*Change{kills, refused, redrives(20)}, []Operation{discard}, task.Pending, false},
+		"redriven before it was undone":      {[]*Change{kills, refused, redrives(11.5)}, []Operation{discard, undo}, task.Pending, false},
+		"cancelled by a caller, and dead":    {[]*Change{cancels(false, 5, Made), refused}, []Operation{discard, undo}, task.Dead, false},
+		"cancelled by a hand, and redriven":  {[]*Change{cancels(true, 5, Made), redrives(20)}, []Operation{discard, undo}, task.Pending, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			row := stands(c.status, 10, 0)
+			if c.status == task.Pending {
+				row.Action = at(20).UnixMilli()
+			}
+			v := Judge(Evidence{Center: madeUpCenter(), Operations: c.operations, Rows: map[uint64]Row{1: row},
+				Histories: []*History{{JobID: 1, BizType: madeUp.Name, Attribute: "a", Changes: c.changes, Known: at(1),
+					Submits: []SubmitTry{{Sent: at(0), Answered: at(1), Due: at(10)}}}}})
+			require.Equal(t, c.holds, len(v.Broken[Unlinearizable]) == 0, "%v", v.Broken)
+		})
+	}
+}
+
 // A lease is what its row says, and a hand's time ends it.
 func TestLeasesOfTheModel(t *testing.T) {
 	t.Parallel()
