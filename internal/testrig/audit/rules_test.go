@@ -17,11 +17,13 @@ func at(s float64) time.Time { return time.Unix(1_800_000_000, int64(s*1e9)) }
 
 // made-up nodes and what happened to them.
 var (
-	firstOfOne  = &Process{Node: "one", Name: "one.1", Ended: at(20)}
-	secondOfOne = &Process{Node: "one", Name: "one.2"}
-	thirdOfOne  = &Process{Node: "one", Name: "one.3", Ended: at(25)}
-	fourthOfOne = &Process{Node: "one", Name: "one.4", Ended: at(30)}
-	onlyOfTwo   = &Process{Node: "two", Name: "two.1"}
+	firstOfOne    = &Process{Node: "one", Name: "one.1", Ended: at(20)}
+	secondOfOne   = &Process{Node: "one", Name: "one.2"}
+	thirdOfOne    = &Process{Node: "one", Name: "one.3", Ended: at(25)}
+	fourthOfOne   = &Process{Node: "one", Name: "one.4", Ended: at(30)}
+	onlyOfTwo     = &Process{Node: "two", Name: "two.1"}
+	firstOfThree  = &Process{Node: "three", Name: "three.1", Ended: at(164)}
+	secondOfThree = &Process{Node: "three", Name: "three.2", Ended: at(170)}
 
 	madeUpFaults = []*Fault{
 		{Kind: "SIGKILL", Nodes: []string{"one"}, Process: firstOfOne, Explains: true, Begin: at(20), End: at(22), Whole: at(23)},
@@ -29,6 +31,9 @@ var (
 		{Kind: "SIGKILL", Nodes: []string{"one"}, Process: fourthOfOne, Explains: true, Begin: at(30), End: at(30.1), Whole: at(30.2)},
 		{Kind: "SIGTERM", Nodes: []string{"two"}, Begin: at(40), End: at(41), Whole: at(42)},
 		{Kind: "cut from mysql", Nodes: []string{"two"}, Explains: true, Begin: at(50), End: at(60), Whole: at(62)},
+		{Kind: "cut from mysql", Nodes: []string{"three"}, Explains: true, Begin: at(150), End: at(160), Whole: at(162)},
+		{Kind: "SIGKILL", Nodes: []string{"three"}, Explains: true, Begin: at(164), End: at(165), Whole: at(166)},
+		{Kind: "SIGKILL", Nodes: []string{"three"}, Explains: true, Begin: at(170), End: at(171), Whole: at(172)},
 	}
 )
 
@@ -174,18 +179,20 @@ func TestRules(t *testing.T) {
 		"lowered by hand":              {10, []*Change{lowers(12)}, append(failures(10, 2), ran(onlyOfTwo, ok, 10.41, 13.5, 13.6, 0)), stands(task.Processed, 10.41, 0), []string{order}},
 		"lowered by hand, and ignored": {10, []*Change{lowers(15)}, append(failures(10, 1), ran(onlyOfTwo, ok, 10.21, 20, 20.1, 1)), stands(task.Processed, 10.21, 1), []string{order}},
 
-		"dead":                        {10, nil, dying, stands(task.Dead, lastDue, madeUpRuns), nil},
-		"dead too soon":               {10, nil, failures(10, 2), stands(task.Dead, 10.21, 2), []string{order}},
-		"dead without a run":          {10, nil, nil, stands(task.Dead, 10, 0), []string{order}},
-		"dead by its cuts":            {10, nil, []Run{ended(firstOfOne, 19.9), ended(firstOfOne, 19.9), ended(firstOfOne, 19.9)}, stands(task.Dead, 10, 0), nil},
-		"dead by two and a suspicion": {19, nil, []Run{ran(thirdOfOne, 0, 19, 24.9, 0, 0), ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
-		"dead by two and one unseen":  {10, nil, []Run{ended(firstOfOne, 19.9), ran(thirdOfOne, 0, 10, 24.9, 0, 0)}, stands(task.Dead, 10, 0), nil},
-		"dead by two without one":     {24, nil, []Run{ran(thirdOfOne, 0, 24, 24.9, 0, 0), ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{order}},
-		"dead by one and two ends":    {19, nil, []Run{ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
-		"dead by one and an end":      {24, nil, []Run{ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{order}},
-		"dead by ends alone":          {19, nil, nil, stands(task.Dead, 19, 0), nil},
-		"dead by two ends alone":      {24, nil, nil, stands(task.Dead, 24, 0), []string{order}},
-		"dead by too few of them":     {10, nil, []Run{ended(firstOfOne, 19.9)}, stands(task.Dead, 10, 0), []string{order}},
+		"dead":                         {10, nil, dying, stands(task.Dead, lastDue, madeUpRuns), nil},
+		"dead too soon":                {10, nil, failures(10, 2), stands(task.Dead, 10.21, 2), []string{order}},
+		"dead without a run":           {10, nil, nil, stands(task.Dead, 10, 0), []string{order}},
+		"dead by its cuts":             {10, nil, []Run{ended(firstOfOne, 19.9), ended(firstOfOne, 19.9), ended(firstOfOne, 19.9)}, stands(task.Dead, 10, 0), nil},
+		"dead by two and a suspicion":  {19, nil, []Run{ran(thirdOfOne, 0, 19, 24.9, 0, 0), ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
+		"dead by two and one unseen":   {10, nil, []Run{ended(firstOfOne, 19.9), ran(thirdOfOne, 0, 10, 24.9, 0, 0)}, stands(task.Dead, 10, 0), nil},
+		"dead by two without one":      {24, nil, []Run{ran(thirdOfOne, 0, 24, 24.9, 0, 0), ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{order}},
+		"dead by two after a cut":      {155, nil, []Run{ran(firstOfThree, 0, 155, 160.1, 0, 0), ran(secondOfThree, 0, 155, 169.9, 0, 0)}, stands(task.Dead, 155, 0), nil},
+		"dead by two, due after a cut": {163, nil, []Run{ran(firstOfThree, 0, 163, 163.1, 0, 0), ran(secondOfThree, 0, 163, 169.9, 0, 0)}, stands(task.Dead, 163, 0), []string{order}},
+		"dead by one and two ends":     {19, nil, []Run{ran(fourthOfOne, 0, 19, 29.9, 0, 0)}, stands(task.Dead, 19, 0), nil},
+		"dead by one and an end":       {24, nil, []Run{ran(fourthOfOne, 0, 24, 29.9, 0, 0)}, stands(task.Dead, 24, 0), []string{order}},
+		"dead by ends alone":           {19, nil, nil, stands(task.Dead, 19, 0), nil},
+		"dead by two ends alone":       {24, nil, nil, stands(task.Dead, 24, 0), []string{order}},
+		"dead by too few of them":      {10, nil, []Run{ended(firstOfOne, 19.9)}, stands(task.Dead, 10, 0), []string{order}},
 		"redriven": {10, []*Change{redrives(30)}, append(slices.Clone(dying), ran(onlyOfTwo, ok, 30.05, 30.05, 30.2, 0)),
 			stands(task.Processed, 30.05, 0), nil},
 		"a redrive forgotten":      {10, []*Change{redrives(30)}, dying, stands(task.Dead, lastDue, madeUpRuns), []string{order}},

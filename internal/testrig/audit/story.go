@@ -36,13 +36,13 @@ func pauses(b configs.Backoff, n int64) (low, high time.Duration) {
 // suspicion, as if the task had been started unseen, or because it came when a start was written down and had not begun. If no run
 // of the task has started, it takes as many such ends as it would take starts.
 func (v *Verdict) cutSince(s *story) int64 {
-	own := map[*Fault]bool{}
+	own := map[*Fault]bool{} // the faults that ended runs; one that was over before may have cost the node its partition
 	for _, r := range s.runs {
 		if r.Lease != nil {
 			continue
 		}
 		for _, f := range v.explanations(r) {
-			own[f] = true
+			own[f] = own[f] || f.End.UnixNano() > r.Span.From
 		}
 	}
 	mostCuts := v.Types[s.BizType].Cuts // how many starts without an end a task survives, less one
