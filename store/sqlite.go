@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +31,6 @@ type sqliteBackend struct {
 	dir     string
 	writers []*sql.DB
 	readers []*sql.DB
-	polls   []*pollPool // over readers
 	held    dirLock
 
 	holders []*sql.DB // for the holder's row only, of files that are shared; else nil
@@ -72,42 +70,8 @@ func openSQLite(cfg Config) (backend, error) {
 		reader.SetMaxOpenConns(4)
 		reader.SetMaxIdleConns(4)
 		b.readers = append(b.readers, reader)
-		b.polls = append(b.polls, &pollPool{DB: reader})
 	}
 	return b, nil
-}
-
-// pollPool keeps statements without parameters prepared. Nodes poll by them, and parsing one costs SQLite more than
-// running it.
-type pollPool struct {
-	*sql.DB
-	kept  sync.Map // *sql.Stmt by text
-	count atomic.Int64
-}
-
-// maxKept bounds the statements that a pollPool keeps.
-const maxKept = 100
-
-func (p *pollPool) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
-	if len(args) > 0 {
-		return p.DB.QueryContext(ctx, text, args...)
-	}
-	kept, ok := p.kept.Load(text)
-	if !ok && p.count.Load() < maxKept {
-		made, err := p.PrepareContext(ctx, text)
-		if err != nil {
-			return nil, err
-		}
-		if kept, ok = p.kept.LoadOrStore(text, made); ok {
-			_ = made.Close()
-		}
-		p.count.Add(1)
-		ok = true
-	}
-	if !ok {
-		return p.DB.QueryContext(ctx, text)
-	}
-	return kept.(*sql.Stmt).QueryContext(ctx)
 }
 
 // OpenSQLite opens database number i for writing, and creates its file if necessary; or for queries only.
@@ -120,7 +84,7 @@ func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(cfg.Outside.Connector(i, connector)), nil
+	return sql.OpenDB(cfg.Outside.Connector(i, preparing{connector})), nil
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be
@@ -187,7 +151,7 @@ func (b *sqliteBackend) ping(ctx context.Context, database int) (took time.Durat
 	return time.Since(began), err
 }
 
-func (b *sqliteBackend) reader(database int) gorm.ConnPool { return b.polls[database] }
+func (b *sqliteBackend) reader(database int) gorm.ConnPool { return b.readers[database] }
 
 func (b *sqliteBackend) transact(ctx context.Context, database int, statements []statement) ([]int64, error) {
 	tx, err := b.writers[database].BeginTx(ctx, nil)
