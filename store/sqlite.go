@@ -84,7 +84,7 @@ func openSQLiteFile(cfg Config, i int, dsn string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(cfg.Outside.Connector(i, preparing{connector})), nil
+	return sql.OpenDB(preparing{cfg.Outside.Connector(i, connector)}), nil
 }
 
 // makePrivate removes other users' rights from a directory and the files in it: an attribute may be

@@ -157,7 +157,7 @@ func (n *Node) do(f func() error) error {
 }
 
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	made := &conn{connector: c, kept: make(map[string]*kept)}
+	made := &conn{connector: c}
 	answered, err := c.call(ctx, func() error {
 		own, err := c.Connector.Connect(ctx)
 		if err != nil {
@@ -216,14 +216,11 @@ type conn struct {
 	*connector
 	own  sqliteConn
 	busy time.Duration // how long a call waits for a locked file
-	kept map[string]*kept
 
 	mu     sync.Mutex
 	isInTx bool
 	isBad  bool // a call got no answer
 }
-
-var _ sqliteConn = (*conn)(nil)
 
 // call is connector.call, which also waits for a locked file.
 func (c *conn) call(ctx context.Context, f func() error) error {
@@ -264,10 +261,6 @@ func (c *conn) unlessFull(f func() error) error {
 	return f()
 }
 
-func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.exec(ctx, func() (driver.Result, error) { return c.execOwn(query, args) })
-}
-
 func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r driver.Result, err error) {
 	exec := func() error { r, err = own(); return err }
 	if c.inTx() {
@@ -281,10 +274,6 @@ func (c *conn) exec(ctx context.Context, own func() (driver.Result, error)) (r d
 		}
 	}
 	return r, err
-}
-
-func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, func() (driver.Rows, error) { return c.queryOwn(query, args) })
 }
 
 func (c *conn) query(ctx context.Context, own func() (driver.Rows, error)) (rows driver.Rows, err error) {
@@ -391,7 +380,7 @@ func (c *conn) Close() error {
 	c.node.connsMu.Lock()
 	delete(c.node.conns, c)
 	c.node.connsMu.Unlock()
-	return errors.Join(c.closeKept(), c.own.Close())
+	return c.own.Close()
 }
 
 // sqliteStmt is a prepared statement of the driver.
