@@ -108,6 +108,31 @@ func TestCoalesceRule(t *testing.T) {
 	}
 }
 
+// A lease whose answer was slow ends when its node says so, though a clock was wrong before.
+func TestMaxInFlightRule(t *testing.T) {
+	t.Parallel()
+	b := configs.BizType{Name: "pulled", Processor: configs.ProcessorPull, Cuts: 3, MaxRetries: 3, Backoff: madeUp.Backoff, Pull: configs.Pull{MaxInFlight: 1}}
+	for name, c := range map[string]struct {
+		next float64 // when another task is leased
+		want int
+	}{"before its end": {14, 1}, "after its end": {16, 0}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := Evidence{Center: madeUpCenter(), Rows: map[uint64]Row{},
+				Faults: []*Fault{{Kind: "clock is wrong", Skew: time.Second, Nodes: []string{"two"}, Begin: at(2), End: at(3), Whole: at(4)}}}
+			e.Types = Types([]configs.BizType{b})
+			slow, next := leased(1, 10), leased(1, c.next, settles(client.Ack, c.next+1, client.SettledOK))
+			slow.Got = at(13)
+			e.Leases = &Leases{tasks: map[uint64]*leasedTask{1: {holds: []*Hold{slow}}, 2: {holds: []*Hold{next}}}}
+			for id := range uint64(3) {
+				e.Histories = append(e.Histories, &History{JobID: id, BizType: b.Name, Attribute: "a", Known: at(1),
+					Submits: []SubmitTry{{Sent: at(0), Answered: at(1), Due: at(10)}}})
+			}
+			require.Len(t, Judge(e).Broken["times more leases were out than max_in_flight"], c.want)
+		})
+	}
+}
+
 // What is promised of many tasks at once.
 func TestLimitRules(t *testing.T) {
 	t.Parallel()

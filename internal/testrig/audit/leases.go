@@ -49,8 +49,9 @@ type Hold struct {
 	Result  string // ok, lost, or Unsure
 	Acks    int    // that were answered ok
 
-	first      time.Time // Expires as its node has written it, before it was extended
-	Asked, Got time.Time // when the request was sent, and when it had its answer
+	shifted    time.Duration // how much later than written Expires is, for a wrong clock; or the answer was slow
+	first      time.Time     // Expires as its node has written it, before it was extended
+	Asked, Got time.Time     // when the request was sent, and when it had its answer
 	Attribute  string
 	Settles    []Settle // all of them, in the order in which they were answered
 }
@@ -119,7 +120,8 @@ func (c *Leases) bySight(since time.Time) {
 				continue
 			}
 			if h.Expires.Equal(h.first) { // else the consumer has extended it, by its own clock
-				h.Expires = h.Expires.Add(h.Got.Sub(h.Given))
+				h.shifted = h.Got.Sub(h.Given)
+				h.Expires = h.Expires.Add(h.shifted)
 			}
 			h.Given = h.Got
 		}

@@ -65,7 +65,7 @@ func (v *Verdict) askLimits() {
 	for name, runs := range byType {
 		for i := range runs {
 			if h := runs[i].Lease; h != nil { // by the clock of its node it may be over earlier
-				runs[i].Span.Till -= int64(v.skewDuring(h))
+				runs[i].Span.Till = min(runs[i].Span.Till, h.Expires.Add(-h.shifted).UnixNano()) - int64(v.skewDuring(h))
 			}
 		}
 		slices.SortFunc(runs, func(a, b Run) int {
