@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/timeoutcenter/toc/internal/testrig"
 	"github.com/timeoutcenter/toc/redistimer/slots"
 )
 
@@ -63,4 +64,9 @@ func benchmarkClaimSettle(b *testing.B, r *slotRig, many, perSlot int) {
 	for name, d := range timed {
 		b.ReportMetric(ids/d.Seconds(), name+"/s")
 	}
+}
+
+func sharedRedis(t testing.TB) ([]string, string) {
+	r := testrig.Redis(t)
+	return []string{r.Addr()}, r.Prefix()
 }

@@ -24,26 +24,26 @@ func TestSlotsEmbedded(t *testing.T) {
 
 func TestSlotsServer(t *testing.T) {
 	t.Parallel()
-	exerciseSlots(t, sharedRedis)
+	exerciseSlots(t, placeOn(testrig.StartRedis(t).Addr()))
 }
 
 func TestSlotsCluster(t *testing.T) {
 	t.Parallel()
-	cluster := testrig.StartRedisCluster(t)
-	var tests atomic.Int64
-	exerciseSlots(t, func(testing.TB) ([]string, string) {
-		return cluster.Addrs(), "t" + strconv.FormatInt(tests.Add(1), 10) + ":"
-	})
+	exerciseSlots(t, placeOn(testrig.StartRedisCluster(t).Addrs()...))
 }
 
-func sharedRedis(t testing.TB) ([]string, string) {
-	r := testrig.Redis(t)
-	return []string{r.Addr()}, r.Prefix()
+// placeOn gives each test the same servers, which no other package uses: scripts have no prefix.
+func placeOn(addrs ...string) slotPlace {
+	var tests atomic.Int64
+	return func(testing.TB) ([]string, string) { return addrs, "t" + strconv.FormatInt(tests.Add(1), 10) + ":" }
 }
 
 // exerciseSlots tests the contract of Slots on every kind of Redis.
 func exerciseSlots(t *testing.T, place slotPlace) {
 	s := slotSuite{place}
+	// They remove the scripts of all, so they end before the parallel tests begin.
+	t.Run("a server that lost everything", s.pulses)
+	t.Run("scripts that Redis forgot", s.reloadsScripts)
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)
@@ -79,9 +79,7 @@ func exerciseSlots(t *testing.T, place slotPlace) {
 		{"a slot's own error", s.oneSlotFails},
 		{"slots that are dropped", s.drops},
 		// pulse_test.go
-		{"a server that lost everything", s.pulses},
 		{"a server of another center", s.pulsesForeign},
-		{"scripts that Redis forgot", s.reloadsScripts},
 		{"a call whose context is over", s.isCancelled},
 		// model_test.go
 		{"a slot agrees with a model", s.agreesWithAModel},
